@@ -1,0 +1,1 @@
+"""Words that every other layer uses: types, ids, named random streams, errors."""

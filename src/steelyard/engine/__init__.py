@@ -1,0 +1,1 @@
+"""Backends: they answer requests and have never heard of a benchmark."""
