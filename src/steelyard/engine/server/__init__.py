@@ -1,0 +1,7 @@
+"""Any OpenAI-compatible completions or chat server as a backend."""
+
+from __future__ import annotations
+
+from steelyard.engine.server.backend import ServerBackend, open_server
+
+__all__ = ["ServerBackend", "open_server"]

@@ -1,0 +1,160 @@
+"""Which options an item is given: the data's own, its smart distractors, or other items' right answers.
+
+Random distractors follow these rules (specs of the paper's forms are unpublished; these are ours):
+the draw is named by (seed, benchmark, item) and ranks every candidate on its own, so adding items or using
+more processes moves nothing else; a candidate that equals a gold alias or an earlier option after
+normalisation is rejected, for numbers also one with the same final number; on passage tasks candidates come
+from the same passage, then the same article, and a span that contains or lies in a gold alias is rejected;
+the source item is recorded. Items that stay short are flagged, never padded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from steelyard.core.errors import RefusedError
+from steelyard.core.rng import keys, ranked, stream
+from steelyard.core.text import answer_class
+from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, Option, ProgramAnswer, TextAnswer
+from steelyard.forms.formulation import Candidates, Formulation
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """An item's options in the order in which they are asked or shown.
+
+    Attributes:
+        options: the gold among them. gold: its position.
+        short: how many distractors are missing of those asked for.
+    """
+
+    options: tuple[Option, ...]
+    gold: int
+    short: int = 0
+
+
+class Pool:
+    """Other items' right answers, indexed once for a benchmark.
+
+    Args:
+        items: every item of the evaluated split, also those that are not evaluated.
+        tiers: fields that candidates must share with the item, from narrow to wide; empty: no restriction.
+    """
+
+    def __init__(self, items: Sequence[Item], tiers: Sequence[str] = ()) -> None:
+        self._items = list(items)
+        self._keys = keys(i.item_id for i in items)
+        self._tiers = tuple(tiers)
+        self._members: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, item in enumerate(self._items):
+            for tier in self._tiers:
+                self._members[tier, item.fields[tier]].append(position)
+
+    def candidates(self, item: Item, seed: int) -> Iterator[Item]:
+        """Other items in the order in which they are tried, the narrowest tier first."""
+        seen: set[int] = set()
+        for positions in self._positions(item):
+            for rank in ranked(seed, "distractors", item.benchmark, item.item_id, ids=self._keys[positions]):
+                position = int(positions[rank])
+                other = self._items[position]
+                if position not in seen and other.item_id != item.item_id:
+                    seen.add(position)
+                    yield other
+
+    @property
+    def spans(self) -> bool:
+        """Whether answers are spans of a shared text, so that overlapping ones are rejected."""
+        return bool(self._tiers)
+
+    def _positions(self, item: Item) -> Iterator[np.ndarray]:
+        if not self._tiers:
+            yield np.arange(len(self._items))
+        for tier in self._tiers:
+            yield np.array(self._members.get((tier, item.fields[tier]), []), dtype=np.int64)
+
+
+def options_for(item: Item, formulation: Formulation, pool: Pool, *, k: int, seed: int) -> Options:
+    """The options of an item under a formulation that chooses.
+
+    Args:
+        item: the item.
+        formulation: with candidates "smart" or "random".
+        pool: of the item's benchmark.
+        k: random distractors wanted per item, >= 1.
+        seed: of the study.
+
+    Raises:
+        RefusedError: smart options are asked for and the item has none.
+    """
+    if formulation.candidates is Candidates.RANDOM:
+        return _random(item, pool, k=k, seed=seed)
+    if isinstance(item.reference, ChoiceAnswer):
+        index, texts = item.reference.index, item.reference.options
+        own = tuple(Option(t, t, "gold" if n == index else "data") for n, t in enumerate(texts))
+        return Options(own, index)
+    if not item.distractors:
+        raise RefusedError(
+            f"{formulation.name} needs smart options, and item {item.item_id} of {item.benchmark} brings none. "
+            "Use mc_rnd, which takes other items' answers."
+        )
+    return _shuffled(item, list(item.distractors), seed, short=0)
+
+
+def _random(item: Item, pool: Pool, *, k: int, seed: int) -> Options:
+    taken = {_class(item.gold, item)}
+    aliases = _aliases(item)
+    found: list[Option] = []
+    for other in pool.candidates(item, seed):
+        if len(found) == k:
+            break
+        candidate = other.gold
+        name = _class(candidate, other)
+        if name in taken or answer_class(candidate.answer) in aliases:
+            continue
+        if pool.spans and any(_overlap(answer_class(candidate.answer), alias) for alias in aliases):
+            continue
+        taken.add(name)
+        found.append(Option(candidate.full, candidate.answer, f"item:{other.item_id}"))
+    return _shuffled(item, found, seed, short=k - len(found))
+
+
+def _shuffled(item: Item, wrong: list[Option], seed: int, short: int) -> Options:
+    # the gold's position is drawn per item: always first would teach a model (or a bug) where it is
+    order = stream(seed, "option-order", item.benchmark, item.item_id).permutation(len(wrong) + 1)
+    options = [item.gold, *wrong]
+    return Options(tuple(options[i] for i in order), int(np.flatnonzero(order == 0)[0]), short)
+
+
+def _class(option: Option, item: Item) -> str:
+    """Two options of one class are the same answer."""
+    match item.reference:
+        case NumberAnswer(value=value):
+            return f"number {value.normalize()}"
+        case ProgramAnswer():
+            return "program " + " ".join(option.full.split())
+        case _:
+            return "text " + answer_class(option.answer)
+
+
+def _aliases(item: Item) -> frozenset[str]:
+    match item.reference:
+        case TextAnswer(aliases):
+            return frozenset(answer_class(a) for a in aliases)
+        case _:
+            return frozenset({answer_class(item.gold.answer)})
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether one span of words contains the other ("14 june" and "june"; not "art" and "party")."""
+    return f" {a} " in f" {b} " or f" {b} " in f" {a} "
+
+
+def equals_own_options(item: Item, options: Options) -> bool:
+    """Whether random options turned out to be the item's own options (a yes/no benchmark has only one other)."""
+    if not isinstance(item.reference, ChoiceAnswer):
+        return False
+    return {o.full for o in options.options} == set(item.reference.options)
