@@ -103,7 +103,9 @@ def faults(steps: list[Step], drawn: Mapping[str, int]) -> Iterator[tuple[int, f
             yield position, cost, [*steps[:position], wrong, *steps[position + 1 :]]
 
 
-def wrong_solutions(steps: list[Step], drawn: Mapping[str, int], gold: int) -> dict[int, tuple[float, int, str]]:
+def wrong_solutions(
+    steps: list[Step], drawn: Mapping[str, int], gold: int
+) -> dict[int, tuple[float, int, str]]:
     """Wrong number -> (cost, position of the wrong step, worked solution), the cheapest for each number.
 
     The cost grows with the distance from the right number: an answer that is far off gives itself away.
@@ -140,7 +142,9 @@ def math_row(scenario: Mapping[str, Any], name: str) -> Row:
         for key, (low, high, *step) in scenario["draw"].items():
             choices = range(low, high + 1, *step)
             drawn[key] = choices[int(random.integers(len(choices)))]
-        if len(set(drawn.values())) < len(drawn) or any(drawn[a] >= drawn[b] for a, b in scenario.get("less", ())):
+        if len(set(drawn.values())) < len(drawn) or any(
+            drawn[a] >= drawn[b] for a, b in scenario.get("less", ())
+        ):
             continue
         try:
             worked, gold = solve(steps, drawn)
@@ -288,6 +292,8 @@ def main() -> int:
             problems = run_programs(rows)
             print(*problems, sep="\n", end="\n" if problems else "")
             bad += len(problems)
+            if problems:
+                continue
         if options.check:
             same = path.exists() and path.read_text(encoding="utf-8") == text
             print(f"{path.name}: {'in sync' if same else 'NOT what the sources give'}")

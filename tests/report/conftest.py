@@ -54,18 +54,38 @@ def _scores(model, better):
                 more = {**shared, "form": form, "template": template, "chance": chance}
                 if base is None:
                     status = {"unscored": 80}
-                    yield make_row(**more, metric="pass", value=None, se=None, status_counts=status, n_items=0, n_samples=0)
+                    yield make_row(
+                        **more,
+                        metric="pass",
+                        value=None,
+                        se=None,
+                        status_counts=status,
+                        n_items=0,
+                        n_samples=0,
+                    )
                     continue
                 value = min(base + better + 0.02 * math.sin(5 * index), 1)
                 draws = 4 if (benchmark, form) == ("gsm8k", "nlg") else 1
-                validity = {"n": 80 * draws, "unparsed": 0, "overlong": 0, "cut": 0, "ties": 0, "errors": 0, "duplicates": 0}
+                validity = {
+                    "n": 80 * draws,
+                    "unparsed": 0,
+                    "overlong": 0,
+                    "cut": 0,
+                    "ties": 0,
+                    "errors": 0,
+                    "duplicates": 0,
+                }
                 if form == "nlg":
                     validity |= {"unparsed": 7 + index, "cut": 3}
                     metric, extra = METRICS[benchmark], (FEW,) if value < 0.1 else ()
                 else:
                     validity |= {"ties": 1, "moved": 2}
                     metric, extra = "per_char", (SPLIT,) if benchmark == "squad" else ()
-                more |= {"validity": validity, "n_samples": 80 * draws, "status_counts": {"ok": 70, "unparsed": 10}}
+                more |= {
+                    "validity": validity,
+                    "n_samples": 80 * draws,
+                    "status_counts": {"ok": 70, "unparsed": 10},
+                }
                 yield make_row(**more, metric=metric, value=value, diagnostics=extra)
                 if form == "mc_rnd" and len(names) == 1:
                     for other in ("none", "per_byte", "per_token", "pmi"):
@@ -118,7 +138,8 @@ def make_sample():
             {"benchmark": "gsm8k", "form": "nlg", "item_id": "test-00031", "question": "How many legs have 12 cats?",
              "gold": "48", "answer": "A cat is an animal. " * 300, "value": 0.0, "status": "cut"},
             {"benchmark": "humaneval", "form": "nlg", "item_id": "HumanEval/4",
-             "question": 'def mean(xs):\n    """Mean of a non-empty list."""\n', "gold": "    return sum(xs) / len(xs)\n",
+             "question": 'def mean(xs):\n    """Mean of a non-empty list."""\n',
+             "gold": "    return sum(xs) / len(xs)\n",
              "answer": "    return sum(xs) / len(xs)\n", "value": None, "status": "unscored"},
         ),
     )  # fmt: skip

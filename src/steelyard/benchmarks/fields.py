@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, cast
-
-from steelyard.core.errors import UnknownNameError
+from typing import Any
 
 _SHOWN = 80
 _NUMBER = re.compile(
@@ -40,14 +38,21 @@ class FieldError(ValueError):
 
 
 def show(value: object) -> str:
-    """A value for an error message: shortened with its length said, and nothing a terminal would obey.
+    r"""A value for an error message: shortened with its length said, and nothing a terminal would obey.
 
-    >>> show("a\\x1b[2J")
-    "'a\\\\x1b[2J' (text)"
+    >>> show("a\x1b[2J")
+    "'a\\x1b[2J' (text)"
     >>> show(True)
     'True (true or false)'
     """
-    kinds = {str: "text", bool: "true or false", int: "integer", float: "number", list: "list", dict: "object"}
+    kinds = {
+        str: "text",
+        bool: "true or false",
+        int: "integer",
+        float: "number",
+        list: "list",
+        dict: "object",
+    }
     if value is None:
         return "null"
     kind = kinds.get(type(value), type(value).__name__)
@@ -58,7 +63,9 @@ def show(value: object) -> str:
         return f"an object with the fields {', '.join(sorted(ascii_safe(str(k)[:40]) for k in value)) or '(none)'}"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
-    if type(value) is int and value.bit_length() > 200:  # its digits could be thousands, and Python may refuse
+    if (
+        type(value) is int and value.bit_length() > 200
+    ):  # its digits could be thousands, and Python may refuse
         return f"an integer of {value.bit_length()} bits"
     return f"{value!r} ({kind})"
 
@@ -125,9 +132,17 @@ def texts(record: Mapping[str, Any], field: str, *, at_least: int = 1) -> tuple[
 
 def index(record: Mapping[str, Any], field: str, n_options: int) -> int:
     """A field that is an index into options, counted from 0. True and "1" are not indices."""
-    value = pick(record, field)
+    return check_index(pick(record, field), field, n_options)
+
+
+def check_index(value: object, field: str, n_options: int) -> int:
+    """The same for a value that is read already."""
     if type(value) is not int or not 0 <= value < n_options:
-        hint = "indices count from 0; these seem to count from 1" if value == n_options else ""
+        hint = ""
+        if value in {n_options, str(n_options)}:
+            hint = "indices count from 0; these seem to count from 1"
+        elif isinstance(value, str) and value.strip().isdigit():
+            hint = "a text is no index: write the integer without quotes"
         raise FieldError(field, f"an index from 0 to {n_options - 1} (integer)", show(value), hint)
     return value
 
@@ -162,9 +177,8 @@ def parse_number(written: str, *, any_grouping: bool = False) -> Decimal:
     whole = match["whole"]
     if "," in whole and not any_grouping and not _GROUPED.fullmatch(whole):
         raise ValueError("a number whose commas stand between groups of three digits")
-    sign = "-" if "-" in (s := (match["sign"] + match["inner"]).replace("\u2212", "-")) else ""
-    assert s in {"", "-", "+"}
-    return Decimal(f"{sign}{whole.replace(',', '') or '0'}{match['fraction']}")
+    negative = match["sign"] in {"-", "\u2212"} or bool(match["inner"])
+    return Decimal(f"{'-' if negative else ''}{whole.replace(',', '') or '0'}{match['fraction']}")
 
 
 def number(value: object, field: str) -> tuple[Decimal, str]:
@@ -186,10 +200,3 @@ def number(value: object, field: str) -> tuple[Decimal, str]:
         return parse_number(written), written
     except ValueError as error:
         raise FieldError(field, str(error), show(value)) from None
-
-
-def choose(kind: str, got: str, known: tuple[str, ...]) -> str:
-    """`got` if it is one of the known names, else UnknownNameError with near misses."""
-    if got not in known:
-        raise UnknownNameError(kind, got, known)
-    return cast("str", got)

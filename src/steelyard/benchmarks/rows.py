@@ -91,7 +91,11 @@ def _array(raw: bytes, name: str) -> Iterator[Row]:
     if fault:
         raise DataError(f"{name} is not a JSON array: {fault}.")
     for entry in value:
-        yield Row(name, None, entry, "") if isinstance(entry, dict) else Row(name, None, None, _not_object(entry))
+        yield (
+            Row(name, None, entry, "")
+            if isinstance(entry, dict)
+            else Row(name, None, None, _not_object(entry))
+        )
 
 
 def _object(line: bytes) -> tuple[Record | None, str]:
@@ -120,7 +124,9 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):  # Python would keep the last and drop the others without a word
         names = [k for k, _ in pairs]
-        raise ValueError(f"the field {next(k for k in names if names.count(k) > 1)!r} occurs twice in one object")
+        raise ValueError(
+            f"the field {next(k for k in names if names.count(k) > 1)!r} occurs twice in one object"
+        )
     return value
 
 
@@ -140,7 +146,7 @@ def _parquet(path: Path, name: str) -> list[Row]:
         raise FileNotFoundError(name)
     try:
         # ParquetFile, not read_table: the latter guesses partition columns from the names of folders
-        table = pq.ParquetFile(path).read()
-        return [Row(name, None, record) for record in table.to_pylist()]
+        with pq.ParquetFile(path) as file:
+            return [Row(name, None, record) for record in file.read().to_pylist()]
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{name} cannot be read as Parquet: {error}. Fetch it again.") from None

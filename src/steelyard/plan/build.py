@@ -92,7 +92,7 @@ def build(study: Study, backend: Backend, sources: Sequence[Source]) -> Plan:
             continue
         chosen.append(Source(source.loaded, source.templates, picked.items, picked.sentence))
         forms += [
-            (_form(study, source.loaded.benchmark, formulation, template, shots), source.loaded.benchmark)
+            (_form(study, source.loaded, formulation, template, shots), source.loaded.benchmark)
             for formulation in wanted
             for template in _templates(study, source, formulation, notes)
         ]
@@ -114,7 +114,9 @@ def _allowed(
         allowed[name] = []
         for form in dict.fromkeys(study.forms):
             formulation = formulations.get(form)
-            why = _why_not(formulation, backend, source.loaded, chat=study.chat)
+            why = _why_not(formulation, backend, source.loaded, chat=study.chat) or _no_letters(
+                formulation, _named(study, source)
+            )
             if why is None:
                 allowed[name].append(formulation)
             else:
@@ -153,17 +155,11 @@ def _shots(study: Study, benchmark: Benchmark) -> int:
     return benchmark.shots if study.shots is None else study.shots
 
 
-def _templates(
-    study: Study, source: Source, formulation: Formulation, notes: list[str]
-) -> Iterable[Template]:
+def _named(study: Study, source: Source) -> list[Template]:
+    """The templates that a study asks for: all, those named, or the benchmark's first."""
     known = source.templates
     if study.templates == ("all",):
-        fits = [t for t in known.values() if t.letters or not formulation.shown]
-        left_out = [t.name for t in known.values() if t not in fits]
-        if left_out:
-            name = source.loaded.benchmark.name
-            notes.append(f"left out: {name} {formulation.name}: no lettered wording in {', '.join(left_out)}")
-        return fits
+        return list(known.values())
     if not study.templates:
         return [next(iter(known.values()))]
     for name in study.templates:
@@ -172,9 +168,23 @@ def _templates(
     return [known[name] for name in dict.fromkeys(study.templates)]
 
 
-def _form(
-    study: Study, benchmark: Benchmark, formulation: Formulation, template: Template, shots: int
-) -> Form:
+def _no_letters(formulation: Formulation, named: list[Template]) -> str | None:
+    if not formulation.shown or any(t.letters for t in named):
+        return None
+    return f"the template {' and '.join(t.name for t in named)} has no lettered wording; name another (--templates)"
+
+
+def _templates(study: Study, source: Source, formulation: Formulation, notes: list[str]) -> list[Template]:
+    named = _named(study, source)
+    if not formulation.shown:
+        return named
+    if without := [t.name for t in named if not t.letters]:
+        name = source.loaded.benchmark.name
+        notes.append(f"left out: {name} {formulation.name}: no lettered wording in {', '.join(without)}")
+    return [t for t in named if t.letters]
+
+
+def _form(study: Study, loaded: Loaded, formulation: Formulation, template: Template, shots: int) -> Form:
     sampling = None
     if formulation.readout is Readout.GENERATE:
         sampling = Sampling(
@@ -185,7 +195,7 @@ def _form(
             top_k=study.top_k,
         )
     return Form(
-        benchmark=benchmark.name,
+        benchmark=loaded.benchmark.name,
         formulation=formulation,
         template=template,
         shots=shots,
@@ -196,6 +206,8 @@ def _form(
         options=study.options,
         sampling=sampling,
         seed=study.seed,
+        # shots and random options come from the whole content, so another content is another form
+        extra={"content": loaded.provenance.content_hash, "capability": loaded.benchmark.capability.value},
     )
 
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from steelyard.report.model import ReportData, ScoreRow
-
 T = TypeVar("T")
 
 MISSING = "–"
@@ -24,25 +22,6 @@ _UNSEEN = re.compile(
     "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-# status of a cell without a value -> words
-REASONS = {
-    "unscored": "not scored yet",
-    "overlong": "too long for the context",
-    "error": "failed",
-    "refused": "refused by the server",
-}
-# key of ScoreRow.validity -> heading of its column, and what it counts
-FAULTS = {
-    "unparsed": ("unparsed", "answers from which nothing could be read; they count as wrong"),
-    "overlong": ("too long", "prompts that do not fit the context; not asked, and not in the score"),
-    "cut": ("cut", "texts that hit the token limit before an answer could be read; they count as wrong"),
-    "ties": ("tied", "choices in which another option scored exactly as well as the right one"),
-    "errors": ("failed", "requests that the backend could not answer; the next run asks them again"),
-    "duplicates": ("duplicates", "items whose content an earlier item has"),
-    "moved": ("moved", "continuations whose first token reaches into the prompt, so the boundary moved back"),
-    "short": ("short", "items with fewer wrong options than asked for"),
-}
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -71,6 +50,9 @@ def shorten(text: str, limit: int, *, keep: str = "") -> tuple[str, str]:
     """The visible beginning of a text, and a mark that tells its full length when it was cut, else "".
 
     Cut before spelling out, so that a megabyte costs no more than a line.
+
+    >>> shorten("x" * 2000, 3)
+    ('xxx', '… 3 of 2,000 characters shown')
     """
     if len(text) <= limit:
         return visible(text, keep=keep), ""
@@ -80,7 +62,7 @@ def shorten(text: str, limit: int, *, keep: str = "") -> tuple[str, str]:
 def name(text: str, limit: int = 60) -> str:
     """A name for a table cell: visible, on one line, with a mark if it was too long for one."""
     shown, mark = shorten(text, limit)
-    return f"{shown}{mark and f'… ({len(text):,} characters)'}"
+    return f"{shown}… ({len(text):,} characters)" if mark else shown
 
 
 def number(value: float | None, unit: str, *, like: float | None = None) -> str:
@@ -105,70 +87,6 @@ def number(value: float | None, unit: str, *, like: float | None = None) -> str:
     return text.replace("-", MINUS)
 
 
-def score(row: ScoreRow) -> str:
-    """The value with its unit, or a dash."""
-    sign = "%" if row.unit == "fraction" else row.unit
-    return MISSING if row.value is None else f"{number(row.value, row.unit)} {sign}"
-
-
-def interval(row: ScoreRow, *, with_level: bool = False) -> str:
-    """The limits in the unit of the score; without a value the reason for that.
-
-    Args:
-        row: of the report.
-        with_level: add the level, for tables whose rows do not share one.
-    """
-    if row.value is None:
-        return reason(row)
-    if row.low is None or row.high is None:
-        return "no interval"
-    limits = span(row.low, row.high, row)
-    return f"{limits} at {row.level * 100:g} %" if with_level else limits
-
-
-def reason(row: ScoreRow) -> str:
-    """Why a row has no value, from its statuses.
-
-    A status without words of its own is shown by its name; "ok" and the like explain nothing and are left out.
-    """
-    parts = [
-        f"{count:,} {REASONS.get(status, name(status))}"
-        for status, count in sorted(row.status_counts.items())
-        if count and status not in {"ok", "unparsed", "cut"}
-    ]
-    if parts:
-        return ", ".join(parts)
-    return "no estimate" if any(row.status_counts.values()) else "no answers"
-
-
-def draws(row: ScoreRow) -> str:
-    """Answers per item, k: a whole number when every item has as many.
-
-    >>> from types import SimpleNamespace as Row
-    >>> draws(Row(n_items=20, n_samples=80)), draws(Row(n_items=20, n_samples=78))
-    ('4', '3.9')
-    """
-    if not row.n_items:
-        return MISSING
-    each, rest = divmod(row.n_samples, row.n_items)
-    return f"{row.n_samples / row.n_items:.1f}" if rest else str(each)
-
-
-def model_name(row: ScoreRow) -> str:
-    """The model with its checkpoint."""
-    return name(row.model) if row.step is None else f"{name(row.model)} @ step {row.step:,}"
-
-
-def form_name(row: ScoreRow) -> str:
-    """The form with its shots; zero shots go without saying."""
-    return f"{name(row.form)} {row.shots}-shot" if row.shots else name(row.form)
-
-
-def span(low: float, high: float, row: ScoreRow) -> str:
-    """Two limits in the unit of a row, written with the decimals of its value."""
-    return f"[{number(low, row.unit, like=row.value)}, {number(high, row.unit, like=row.value)}]"
-
-
 def plural(count: int, noun: str) -> str:
     """A count with its noun.
 
@@ -185,7 +103,7 @@ def listing(words: Sequence[str], limit: int = 6) -> str:
     'nlg, mc and ll'
     """
     if len(words) > limit:
-        return f"{', '.join(words[:limit])} and {len(words) - limit} more"
+        return f"{', '.join(words[:limit])} and {len(words) - limit:,} more"
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
@@ -194,36 +112,8 @@ def distinct(values: Iterable[T]) -> list[T]:
     return list(dict.fromkeys(values))
 
 
-def footnotes(rows: Iterable[ScoreRow]) -> dict[str, int]:
-    """Diagnostics -> number of the footnote, in order of first mention."""
-    texts = distinct(text for row in rows for text in row.diagnostics)
-    return {text: index for index, text in enumerate(texts, start=1)}
+def cell_width(text: str) -> int:
+    """Columns that a text takes on a terminal (wide and combining characters counted as such)."""
+    from rich.cells import cell_len
 
-
-def items_measured(data: ReportData) -> int:
-    """Items evaluated, each benchmark counted once; from the sources where known, else from the scores."""
-    counts: dict[str, int] = {}
-    for row in data.scores:
-        counts[row.benchmark] = max(counts.get(row.benchmark, 0), row.n_items)
-    for source in data.sources:
-        if isinstance(selected := source.get("n_selected"), int):
-            benchmark = str(source.get("benchmark"))
-            counts[benchmark] = max(counts.get(benchmark, 0), selected)
-    return sum(counts.values())
-
-
-def shared_level(rows: Iterable[ScoreRow]) -> str | None:
-    """The level that the rows share, as "95 %"; None when they differ."""
-    levels = distinct(row.level for row in rows)
-    return f"{levels[0] * 100:g} %" if len(levels) == 1 else None
-
-
-def scope(data: ReportData) -> str:
-    """What was measured, in a line: "2 models, 4 benchmarks, 3 forms, 160 items"."""
-    counts = [
-        (len({(row.model, row.step) for row in data.scores}), "model"),
-        (len({row.benchmark for row in data.scores}), "benchmark"),
-        (len({row.form for row in data.scores}), "form"),
-        (items_measured(data), "item"),
-    ]
-    return ", ".join(plural(count, noun) for count, noun in counts)
+    return cell_len(text)

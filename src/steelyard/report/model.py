@@ -188,7 +188,7 @@ def _ordered(record: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
     return {key: _plain(record[key]) for key in [*keys, *sorted(record.keys() - set(first))]}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return _ordered(value, ())
     if isinstance(value, (list, tuple)):

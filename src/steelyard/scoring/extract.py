@@ -19,15 +19,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from steelyard.core.types import Finish, NumberAnswer
-from steelyard.scoring.numerals import MINUS, Numeral, canonical, numerals
-from steelyard.scoring.verdict import Verdict, read, unread
+from steelyard.scoring.numerals import DASH, Numeral, canonical, numerals
+from steelyard.scoring.verdict import Verdict, failed, read, unread
 
 _HASHES = re.compile(r"#{4,}")
 _PHRASE = re.compile(
-    r"\banswers?\b[^.\n:=]{0,60}?\b(?:is|are|was|equals|becomes|be|to)\b(?:\s+(?:that|thus|then|therefore)\b)?:?",
+    r"\banswers?\b[^.\n:=]{0,60}?\b(?:is|are|was|equals|becomes|be|comes (?:out )?to)\b"
+    r"(?:\s+(?:that|thus|then|therefore)\b)?:?",
     re.IGNORECASE,
 )
-_COLON = re.compile(r"(?:\b(?:answer|ans)\b|^[\s>*_#]*\bA\b)[\s*_.]{0,4}:", re.IGNORECASE | re.MULTILINE)
+_COLON = re.compile(
+    r"(?:\b(?:answer|ans)\b|^(?:[^\S\n]|[>*_#])*(?-i:A)\b)[\s*_.]{0,4}:", re.IGNORECASE | re.MULTILINE
+)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 # what may stand between a mark and its number
 _TRIM = re.compile(
@@ -35,9 +38,13 @@ _TRIM = re.compile(
     r"|\b(?:approximately|about|exactly|only|just|USD?|EUR|GBP|Rs\.?)(?![A-Za-z]))*",
     re.IGNORECASE,
 )
-_OPERATOR = re.compile(rf"[^\S\n]*(?:[+*/×÷·^=]|[{MINUS}](?=[^\S\n]*[\d($£€\\])|\\(?:times|cdot|div)|x(?=\s*[\d$(]))")
+# "18/day" and bold marks ("**18** of 20") are no operators: an operand has to follow
+_OPERATOR = re.compile(
+    rf"[^\S\n]*(?:=|(?:[+/×÷·^x{DASH}]|\*(?!\*)|\\(?:times|cdot|div))(?=[^\S\n]*[\d.($£€\\]))"
+)
 _EQUALS = re.compile(r"[=≈][\s*_$\\(£€]*$")
 _SENTENCE = re.compile(r"[.!?](?:\s|$)|\n")
+_LISTED = re.compile(r"\s*[,;]\s*\S*\d")
 _HEADING = re.compile(r"[.)]\s+[A-Za-z*]")
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")  # the calculator notes of GSM8K: 16-3=<<16-3=13>>13
 
@@ -80,6 +87,16 @@ def _first(found: Sequence[Numeral], start: int) -> Numeral | None:
     return found[index] if index < len(found) else None
 
 
+def _between(found: Sequence[Numeral], start: int, end: int) -> Sequence[Numeral]:
+    low, high = (bisect_left(found, at, key=lambda n: n.start) for at in (start, end))
+    return found[low:high]
+
+
+def _final(found: Sequence[Numeral]) -> Numeral | None:
+    """The last number; an ordinal ("on the 3rd day") only where there is no other."""
+    return next((n for n in reversed(found) if not n.ordinal), found[-1] if found else None)
+
+
 def _line_end(text: str, start: int) -> int:
     end = text.find("\n", start)
     return len(text) if end < 0 else end
@@ -91,8 +108,7 @@ def _is_operand(text: str, number: Numeral) -> bool:
 
 def _result(text: str, found: Sequence[Numeral], start: int, end: int) -> Numeral | None:
     """The number after the last "=" of an expression between start and end."""
-    low, high = (bisect_left(found, at, key=lambda n: n.start) for at in (start, end))
-    for number in reversed(found[low:high]):
+    for number in reversed(_between(found, start, end)):
         if _EQUALS.search(text, max(0, number.start - 12), number.start) and not _is_operand(text, number):
             return number
     return None
@@ -129,8 +145,7 @@ def _after_phrase(text: str, found: Sequence[Numeral]) -> Iterator[Numeral]:
         if number is None:  # "the answer is that she has 18 eggs": within the sentence
             stop = _SENTENCE.search(text, mark.end())
             end = stop.start() if stop else len(text)
-            low, high = (bisect_left(found, at, key=lambda n: n.start) for at in (mark.end(), end))
-            number = _result(text, found, mark.end(), end) or (found[high - 1] if high > low else None)
+            number = _result(text, found, mark.end(), end) or _final(_between(found, mark.end(), end))
         if number is not None:
             yield number
 
@@ -157,19 +172,20 @@ def _in_box(text: str) -> Iterator[Numeral]:
             continue  # cut before the box was closed
         content = text[mark.end() : end]
         found = numerals(content, spaced=True)
-        number = _direct(content, found, 0) if found else None
-        if number is None and found:
-            number = _result(content, found, 0, len(content)) or (found[0] if len(found) == 1 else None)
-        if number is not None:
-            yield number
+        if not found:
+            continue
+        number = _direct(content, found, 0) or _result(content, found, 0, len(content))
+        if number is None and len(found) == 1:
+            number = found[0]
+        if number is None or _LISTED.match(content, number.end):  # "(1, 2)" is no number
+            number = Numeral(0, len(content), None)
+        yield number
 
 
 def _last(text: str, marked: Sequence[Numeral]) -> Iterator[Numeral]:
-    found = numerals(text)
-    cardinals = [n for n in found if not n.ordinal] or found
-    if not cardinals:
+    last = _final(numerals(text))
+    if last is None:
         return
-    last = cardinals[-1]
     for wide in reversed(marked):  # "= 18 000", or a text that is nothing but "18 000"
         if wide.end < last.end:
             break
@@ -181,6 +197,8 @@ def _last(text: str, marked: Sequence[Numeral]) -> Iterator[Numeral]:
 
 def judge_numeric(text: str, finish: Finish, reference: NumberAnswer) -> Verdict:
     """1 when the number read equals the reference exactly (18 = 18.0 = $18 = 18%; 50% and 0.5 differ)."""
+    if not reference.value.is_finite():
+        return failed(f"the reference {reference.value} is not a finite number")
     reading = read_number(text)
     if reading is None:
         return unread(finish)
@@ -215,10 +233,8 @@ def judge_strict(text: str, finish: Finish, reference: NumberAnswer) -> Verdict:
 
 def judge_flexible(text: str, finish: Finish, reference: NumberAnswer) -> Verdict:
     """The harness's ``flexible-extract``: the last thing that looks like a number, compared as text."""
-    hit = None
-    for hit in _FLEXIBLE.finditer(text):  # noqa: B007 - the last one is wanted
-        pass
-    return _judge_harness((hit[1] or hit[2]) if hit else None, finish, reference)
+    hits = _FLEXIBLE.findall(text)
+    return _judge_harness((hits[-1][0] or hits[-1][1]) if hits else None, finish, reference)
 
 
 def _judge_harness(hit: str | None, finish: Finish, reference: NumberAnswer) -> Verdict:

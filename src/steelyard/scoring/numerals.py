@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MINUS = "-\u2212\u2013\u2010\u2011\ufe63\uff0d"  # hyphens, minus signs and the en dash
+DASH = re.escape(MINUS)  # for character classes, where a bare hyphen makes a range
 _VULGAR = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _SUPER = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"
 _GROUP = r"(?:,|\{,\}|\\[,!;]|['’\u00a0\u2009\u202f])"  # what may stand between groups of three digits
@@ -31,12 +32,12 @@ _SCALE = {
 }
 _MAX_DIGITS = 500  # exact arithmetic on hostile digit strings must stay cheap
 _MAX_EXPONENT = 400
-_CURRENCY_CODES = ("US", "USD", "EUR", "GBP", "CAD", "AUD", "Rs", "INR", "R", "A", "C", "NZ", "HK", "S")
+_CURRENCY_CODES = ("US", "USD", "EUR", "GBP", "CAD", "AUD", "INR", "Rs")  # "USD18" is no variable name
 
 _PATTERN = rf"""
-    (?P<sign>(?<![\w)\]}}%{MINUS}])[{MINUS}+])?
+    (?P<sign>(?<![\w)\]}}%{DASH}])[{DASH}+])?
     (?P<currency>\\?[$£€¥₹]\s?)?
-    (?P<sign2>(?<=[$£€¥₹\s])[{MINUS}+])?
+    (?P<sign2>(?<=[$£€¥₹\s])[{DASH}+])?
     (?:
         (?P<run>(?:(?<![\w.])\.)?\d(?:\d|SPACED(?:{_GROUP}|[.:/])(?=\d))*)
         (?P<tail>
@@ -44,8 +45,8 @@ _PATTERN = rf"""
           | \s?(?P<vulgar>[{_VULGAR}])
           | \s?\\[dt]?frac\s?\{{(?P<mnum>\d+)\}}\s?\{{(?P<mden>\d+)\}}
           | [eE](?P<exp>[-+]?\d{{1,6}})(?!\w)
-          | \s?(?:[x×*·]|\\times|\\cdot)\s?10\s?\^\s?\{{?(?P<ten>[{MINUS}+]?\d{{1,6}})\}}?
-          | \s?\^\s?\{{?(?P<power>[{MINUS}+]?\d+)\}}?
+          | \s?(?:[x×*·]|\\times|\\cdot)\s?10\s?\^\s?\{{?(?P<ten>[{DASH}+]?\d{{1,6}})\}}?
+          | \s?\^\s?\{{?(?P<power>[{DASH}+]?\d+)\}}?
           | (?P<super>[{_SUPER}]+)
         )?
       | (?P<lone>[{_VULGAR}])
@@ -99,20 +100,24 @@ def _skip(text: str, match: re.Match[str]) -> bool:
         if before.endswith(("^", "^{", "_", "_{")):
             return True
         word = re.search(r"[A-Za-z]+$", before)
-        if word and not match["currency"] and word[0] not in _CURRENCY_CODES[:8]:
+        if word and not match["currency"] and word[0] not in _CURRENCY_CODES:
             return True
         run = match["run"]
         return ":" in run or run.count("/") > 1 or (run.count(".") > 1 and not _CONTINENTAL.fullmatch(run))
-    return False
+    # a unit written as a fraction, \frac{mol}{L}, holds no digit
+    return match["num"] is not None and not any(c.isdecimal() for c in match["num"] + match["den"])
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
     if match["after"] in ("k", "K") or sum(c.isdigit() for c in match[0]) > _MAX_DIGITS:
         return None
+    value: Fraction | None
     if match["lone"]:
         value = _vulgar(match["lone"])
     elif match["num"] is not None:
-        value = _ratio(_simple(match["num"]), _simple(match["den"]))
+        top = match["num"].strip()
+        value = _ratio(_simple(top.lstrip(MINUS)), _simple(match["den"]))
+        value = -value if value is not None and top.startswith(tuple(MINUS)) else value
     else:
         numerator, slash, denominator = match["run"].partition("/")
         value = _simple(numerator)
@@ -152,7 +157,7 @@ def _plain_superscript(char: str) -> str:
 
 def _scaled(value: Fraction, exponent: str) -> Fraction | None:
     digits = exponent.lstrip("+" + MINUS)
-    if not digits or len(digits) > 6 or int(digits) > _MAX_EXPONENT:
+    if not digits.isdecimal() or len(digits) > 6 or int(digits) > _MAX_EXPONENT:
         return None
     size = Fraction(10) ** int(digits)
     return value / size if exponent[0] in MINUS else value * size

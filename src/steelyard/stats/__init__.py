@@ -10,7 +10,7 @@ from steelyard.stats.bootstrap import corpus_bootstrap as corpus_bootstrap
 from steelyard.stats.bootstrap import ratio_bootstrap as ratio_bootstrap
 from steelyard.stats.chance import chance_level as chance_level
 from steelyard.stats.estimate import Estimate as Estimate
-from steelyard.stats.mean import mean_t as mean_t
 from steelyard.stats.mean import score_interval as score_interval
-from steelyard.stats.mean import total_t as total_t
 from steelyard.stats.quantiles import wilson as wilson
+from steelyard.stats.unbounded import mean_t as mean_t
+from steelyard.stats.unbounded import total_t as total_t

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.stats.estimate import Estimate
 from steelyard.stats.items import ItemMeans
@@ -14,6 +15,8 @@ from steelyard.stats.quantiles import normal_quantile, t_quantile, wilson
 # With fewer items than this on the rarer side (not all right, or not all wrong), the spread of the item means
 # says too little about rare items. Chosen on the grid of bench/simulate_intervals.py.
 _FEW_EVENTS = 10
+_FEW_GROUPS = 10
+_MUCH = 1.5  # beyond the clip by more than chance brings: graded scores of small spread
 
 
 def _units(frame: Estimate) -> int:
@@ -21,19 +24,66 @@ def _units(frame: Estimate) -> int:
     return frame.n_items if frame.n_groups is None else frame.n_groups
 
 
-def flag_few_events(frame: Estimate, items: ItemMeans) -> Estimate:
-    """Note when fewer than ten items hold any failure, or fewer than ten any success."""
-    failures, successes = int((items.means < 1).sum()), int((items.means > 0).sum())
-    if min(failures, successes) >= _FEW_EVENTS:
+def frame_of(items: ItemMeans, level: float, method: str, target: str) -> Estimate:
+    """The estimate that every method completes: value and counts, without uncertainty."""
+    frame = Estimate(
+        value=float(items.means.mean()),
+        level=level,
+        n_items=items.n,
+        n_samples=items.n_samples,
+        method=method,
+        target=target,
+    )
+    fewest, most = int(items.draws.min()), int(items.draws.max())
+    if fewest != most:
+        return frame.noted("unequal_draws", f"items have {fewest} to {most} draws; each item weighs the same")
+    return frame
+
+
+def refuse_one(frame: Estimate) -> Estimate:
+    """No standard error and no interval for one item or one group: there is nothing to compare with."""
+    word = "item" if frame.n_items == 1 else "group"
+    return frame.noted(f"one_{word}", f"one {word} has no spread: neither standard error nor interval")
+
+
+def flag_few_events(
+    frame: Estimate, items: ItemMeans, grouping: tuple[NDArray[np.int64], int] | None = None
+) -> Estimate:
+    """Note when fewer than ten items hold any failure, or fewer than ten any success, and the same of groups.
+
+    Only the note about items changes an interval (`wilson_neff`, `fixed_items`). Capping n_eff at the number of
+    groups as well would make it several times too wide wherever groups matter little, which is the usual case;
+    the note says what the interval then rests on.
+    """
+    failed, succeeded = items.means < 1, items.means > 0
+    rarer, where = ("failure", failed) if failed.sum() <= succeeded.sum() else ("success", succeeded)
+    count = int(where.sum())
+    if count < _FEW_EVENTS:
+        return frame.noted(
+            "few_events",
+            f"only {count} of {items.n} items hold a {rarer}: the spread of items is hardly known",
+        )
+    if grouping is not None:
+        held = int(np.unique(grouping[0][where]).size)
+        if held < _FEW_EVENTS <= grouping[1]:
+            return frame.noted(
+                "few_event_groups",
+                f"only {held} of {grouping[1]} groups hold a {rarer}: the spread of groups is hardly known",
+            )
+    return frame
+
+
+def flag_few_groups(frame: Estimate) -> Estimate:
+    """Note when a standard error rests on fewer than ten groups."""
+    if frame.n_groups is None or frame.n_groups >= _FEW_GROUPS:
         return frame
-    rarer, count = ("failure", failures) if failures <= successes else ("success", successes)
     return frame.noted(
-        "few_events", f"only {count} of {items.n} items hold a {rarer}: the spread of items is hardly known"
+        "few_groups", f"the standard error rests on {frame.n_groups} groups and is itself rough"
     )
 
 
 def t_interval(frame: Estimate, variance: float) -> Estimate:
-    """mean +- q * se with Student's t over items or groups; not cut at the ends of the scale.
+    """The mean +- q * se with Student's t over items or groups; not cut at the ends of the scale.
 
     Args:
         frame: the estimate without uncertainty.
@@ -73,7 +123,14 @@ def wilson_neff(
         n_eff = float(_units(frame))
         frame = frame.noted("zero_variance", "no spread was seen: each item (or group) counts as one answer")
     else:
-        n_eff = min(max(m * (1 - m) / variance * (z / q) ** 2, 1.0), float(items.n_samples))
+        raw = m * (1 - m) / variance * (z / q) ** 2
+        n_eff = min(max(raw, 1.0), float(items.n_samples))
+        if raw > _MUCH * items.n_samples:
+            frame = frame.noted(
+                "clipped",
+                f"scores vary much less than {items.n_samples} right-or-wrong answers would: the interval is wider "
+                "than needed, method 't' would do",
+            )
     if few:
         n_eff = min(n_eff, float(items.n))
     if fraction > 0.0:
@@ -90,7 +147,7 @@ def _fixed_share(frame: Estimate, items: ItemMeans, *, few: bool, deterministic:
         return 0.0
     if few:
         # the within part rests on a handful of items then; one answer each is its upper bound
-        return 1 / items.n_samples
+        return 1 / items.n_fixed
     return (frame.within or 0.0) / (frame.value * (1 - frame.value))
 
 
@@ -115,15 +172,16 @@ def fixed_items(frame: Estimate, items: ItemMeans, *, deterministic: bool = Fals
             "not_identified",
             "fixed items vary by their draws alone, which takes at least two draws of each item",
         )
-    frame = flag_few_events(replace(frame, se=math.sqrt(frame.within)), items)
-    if "few_events" in frame.flags or frame.within == 0.0:
-        if frame.within == 0.0:
+    se = math.sqrt(frame.within)
+    frame = flag_few_events(replace(frame, se=se), items)
+    if "few_events" in frame.flags or se == 0.0:
+        if se == 0.0:
             frame = frame.noted(
                 "identical_draws", "all draws of each item agree: Wilson on all answers is given"
             )
-        low, high = wilson(frame.value, items.n_samples, frame.level)
-        return replace(frame, low=low, high=high, n_eff=float(items.n_samples))
-    reach = normal_quantile(frame.level) * math.sqrt(frame.within)
+        low, high = wilson(frame.value, items.n_fixed, frame.level)
+        return replace(frame, low=low, high=high, n_eff=items.n_fixed)
+    reach = normal_quantile(frame.level) * se
     if items.varied.size < _FEW_EVENTS:
         frame = frame.noted("few_varied", f"only {items.varied.size} items have draws that differ")
     return replace(frame, low=frame.value - reach, high=frame.value + reach)

@@ -50,6 +50,11 @@ class ItemMeans:
         """Number of draws over all items."""
         return int(self.draws.sum())
 
+    @property
+    def n_fixed(self) -> float:
+        """Answers that the mean of item means is worth when items are fixed: n^2 / sum(1/k_i), n*k if equal."""
+        return float(self.n**2 / (1 / self.draws).sum())
+
 
 def name_items(where: NDArray[Any]) -> str:
     """Positions as text, the first ten of them.
@@ -104,7 +109,7 @@ def item_means(scores: ArrayLike) -> ItemMeans:
 
     Args:
         scores: shape (n_items,) for one draw, or (n_items, k_max) with missing draws as NaN. A missing draw
-            is neither wrong nor does it make its item count less: items weigh the same (multigen, section 2).
+            is neither wrong nor does it make its item count less: items weigh the same.
 
     Raises:
         InputError: if an item has no draw at all, or the array is no such table.
@@ -134,6 +139,19 @@ def item_means(scores: ArrayLike) -> ItemMeans:
     return ItemMeans(
         means, draws, variance, np.flatnonzero(differ), float(lowest.min()), float(highest.max())
     )
+
+
+def check_deterministic(items: ItemMeans) -> None:
+    """Refuse scores that were declared deterministic although draws of one item differ.
+
+    Raises:
+        InputError: naming the items.
+    """
+    if items.varied.size:
+        raise InputError(
+            f"Scores were declared deterministic, but the draws of {name_items(items.varied)} differ. "
+            "Leave deterministic=False for sampled answers."
+        )
 
 
 def group_codes(groups: Groups | None, n: int) -> tuple[NDArray[np.int64], int] | None:
@@ -184,7 +202,7 @@ def variance_of_mean(means: Floats, grouping: tuple[NDArray[np.int64], int] | No
     >>> float(variance_of_mean(np.array([0.0, 1.0, 1.0, 0.0])))
     0.08333333333333333
     >>> float(variance_of_mean(np.array([0.0, 1.0, 1.0, 0.0]), (np.array([0, 1, 1, 0]), 2)))
-    0.5
+    0.25
     """
     n = means.size
     deviation = means - means.mean()

@@ -23,7 +23,14 @@ from steelyard.core.errors import InputError, UnknownNameError
 from steelyard.stats import intervals
 from steelyard.stats.bootstrap import bootstrap_units, check_bootstrap, percentile_estimate, resampled_sums
 from steelyard.stats.estimate import Estimate
-from steelyard.stats.items import Groups, ItemMeans, group_codes, item_means, name_items, variance_of_mean
+from steelyard.stats.items import (
+    Groups,
+    ItemMeans,
+    check_deterministic,
+    group_codes,
+    item_means,
+    variance_of_mean,
+)
 from steelyard.stats.quantiles import check_level
 
 Method = Literal["wilson_neff", "t", "bootstrap_items", "fixed_items"]
@@ -89,19 +96,17 @@ def score_interval(
         if name not in known:
             raise UnknownNameError(kind, name, known)
     items = item_means(y)
-    if method in {"wilson_neff", "fixed_items"} and not 0 <= items.low <= items.high <= 1:
+    target = "benchmark" if method == "fixed_items" else target
+    fraction = _sampled_fraction(items.n, target, population_size, method)
+    in_unit = 0 <= items.low <= items.high <= 1
+    if not in_unit and (fraction == 1.0 or method in {"wilson_neff", "fixed_items"}):
         raise InputError(
             f"Method {method!r} needs scores in [0, 1], got values from {items.low:g} to {items.high:g}. "
             "For scores of another range (log-likelihoods) use steelyard.stats.mean_t."
         )
-    if deterministic and items.varied.size:
-        raise InputError(
-            f"Scores were declared deterministic, but the draws of {name_items(items.varied)} differ. "
-            "Leave deterministic=False for sampled answers."
-        )
-    target = "benchmark" if method == "fixed_items" else target
-    fraction = _sampled_fraction(items.n, target, population_size, method)
-    frame = _frame(items, level, method, target)
+    if deterministic:
+        check_deterministic(items)
+    frame = intervals.frame_of(items, level, method, target)
     if target == "benchmark":
         return _benchmark(frame, items, groups, fraction, population_size, deterministic=deterministic)
     grouping = group_codes(groups, items.n)
@@ -110,102 +115,20 @@ def score_interval(
     if items.n > 1 and frame.n_groups != 1:
         variance = variance_of_mean(items.means, grouping)
     frame = intervals.split_variance(frame, items, variance, deterministic=deterministic)
-    if 0 <= items.low <= items.high <= 1:
-        frame = intervals.flag_few_events(frame, items)
+    if in_unit:
+        frame = intervals.flag_few_events(frame, items, grouping)
     if method == "bootstrap_items":
         return _bootstrap_items(frame, items, groups, n_boot, rng)
     if variance is None:
-        return _refuse_one(frame)
+        return intervals.refuse_one(frame)
+    frame = intervals.flag_few_groups(frame)
     if method == "t":
         return intervals.t_interval(frame, variance)
     return intervals.wilson_neff(frame, items, variance, deterministic=deterministic)
 
 
-def mean_t(values: ArrayLike, *, groups: Groups | None = None, level: float = 0.95) -> Estimate:
-    """The mean of scores of any range, such as log-likelihoods in nats, with Student's t over items or groups.
-
-    Args:
-        values: shape (n_items,) or (n_items, k_max) with missing draws as NaN.
-        groups: one label per item; items that share one are not independent.
-        level: nominal coverage, in (0, 1).
-
-    Returns:
-        The estimate; without se and interval for one item or one group.
-
-    Raises:
-        InputError: if an item has no value, or a value is infinite.
-
-    >>> f"{mean_t([-3.0, -1.0, -2.0, -2.0]):.3f}"
-    '-2.000 [-3.299, -0.701]'
-    """
-    check_level(level)
-    items = item_means(values)
-    grouping = group_codes(groups, items.n)
-    frame = replace(
-        _frame(items, level, "t", "population"), n_groups=None if grouping is None else grouping[1]
-    )
-    if items.n == 1 or frame.n_groups == 1:
-        return _refuse_one(intervals.split_variance(frame, items, None, deterministic=False))
-    variance = variance_of_mean(items.means, grouping)
-    return intervals.t_interval(
-        intervals.split_variance(frame, items, variance, deterministic=False), variance
-    )
-
-
-def total_t(values: ArrayLike, *, groups: Groups | None = None, level: float = 0.95) -> Estimate:
-    """The sum over the items instead of the mean: value, se and ends times n, variances times n^2.
-
-    The interval speaks about the sum over n items drawn like these, n being fixed.
-
-    Args:
-        values: see `mean_t`.
-        groups: see `mean_t`.
-        level: nominal coverage, in (0, 1).
-
-    >>> f"{total_t([-3.0, -1.0, -2.0, -2.0]):.2f}"
-    '-8.00 [-13.20, -2.80]'
-    """
-    e = mean_t(values, groups=groups, level=level)
-    n = e.n_items
-
-    def times(number: float | None, factor: int) -> float | None:
-        return None if number is None else number * factor
-
-    return replace(
-        e,
-        value=e.value * n,
-        se=times(e.se, n),
-        low=times(e.low, n),
-        high=times(e.high, n),
-        within=times(e.within, n * n),
-        between=times(e.between, n * n),
-    )
-
-
-def _frame(items: ItemMeans, level: float, method: str, target: str) -> Estimate:
-    """The estimate without uncertainty."""
-    frame = Estimate(
-        value=float(items.means.mean()),
-        level=level,
-        n_items=items.n,
-        n_samples=items.n_samples,
-        method=method,
-        target=target,
-    )
-    fewest, most = int(items.draws.min()), int(items.draws.max())
-    if fewest != most:
-        return frame.noted("unequal_draws", f"items have {fewest} to {most} draws; each item weighs the same")
-    return frame
-
-
-def _refuse_one(frame: Estimate) -> Estimate:
-    """No standard error: there is nothing to compare with."""
-    word = "item" if frame.n_items == 1 else "group"
-    return frame.noted(f"one_{word}", f"one {word} has no spread: neither standard error nor interval")
-
-
 def _sampled_fraction(n: int, target: Target, population_size: int | None, method: Method) -> float:
-    """f = n/N, 0 for the population and 1 for the benchmark itself."""
+    """The f = n/N that was sampled: 0 for the population and 1 for the benchmark itself."""
     if target == "population":
         if population_size is not None:
             raise InputError(
@@ -247,8 +170,9 @@ def _benchmark(
         return intervals.fixed_items(replace(frame, method="fixed_items"), items, deterministic=deterministic)
     frame = frame.noted("finite_population", f"{items.n} items stand for the benchmark's {population_size}")
     if variance is None:
-        return _refuse_one(frame)
-    if frame.within is None:
+        return intervals.refuse_one(frame)
+    within = frame.within
+    if within is None:
         # f * within is part of this variance; taking it for 0 would understate, for V overstate
         return frame.noted(
             "not_identified",
@@ -257,7 +181,7 @@ def _benchmark(
     if 0 <= items.low <= items.high <= 1:
         frame = intervals.flag_few_events(frame, items)
     if frame.method == "t":
-        return intervals.t_interval(frame, (1 - fraction) * variance + fraction * frame.within)
+        return intervals.t_interval(frame, (1 - fraction) * variance + fraction * within)
     return intervals.wilson_neff(frame, items, variance, fraction=fraction, deterministic=deterministic)
 
 

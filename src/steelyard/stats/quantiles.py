@@ -19,7 +19,7 @@ def check_level(level: float) -> None:
 
 
 def normal_quantile(level: float) -> float:
-    """z with P(-z < Z < z) = level for a standard normal Z.
+    """The z with P(-z < Z < z) = level for a standard normal Z.
 
     >>> round(normal_quantile(0.95), 4)
     1.96
@@ -30,7 +30,7 @@ def normal_quantile(level: float) -> float:
 
 
 def t_quantile(level: float, df: int) -> float:
-    """q with P(-q < T < q) = level for Student's T with `df` >= 1 degrees of freedom.
+    """The q with P(-q < T < q) = level for Student's T with `df` >= 1 degrees of freedom.
 
     >>> round(t_quantile(0.95, 9), 4)
     2.2622

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.engine.server.backend import ServerBackend, open_server
+from steelyard.engine.server.backend import ServerBackend
+from steelyard.engine.server.opening import open_server
 
 __all__ = ["ServerBackend", "open_server"]

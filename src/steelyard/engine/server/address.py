@@ -56,7 +56,9 @@ def parse_address(name: str) -> Address:
             "Remove it and put the key into the environment (OPENAI_API_KEY, or the variable you name)."
         )
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise InputError(f"The server's URL must begin with http:// or https:// and name a host, got {url!r}.")
+        raise InputError(
+            f"The server's URL must begin with http:// or https:// and name a host, got {url!r}."
+        )
     if parts.query:
         # not quoted: a query is where some services take keys
         raise InputError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from steelyard.core.errors import BackendError, missing_package
 from steelyard.core.rng import stream
 from steelyard.engine.server.address import Address, Secret
-from steelyard.engine.server.faults import Failure, Kind, classify, retry_after
+from steelyard.engine.server.faults import Failure, Kind, MisfitError, classify, retry_after
 
 if TYPE_CHECKING:
     import httpx
@@ -23,6 +23,7 @@ _BACKOFF_S = 1.0  # before the first retry, doubled for each further one
 _BACKOFF_CAP_S = 60.0
 _LONGEST_WAIT_S = 600.0  # a server that asks for more has a quota for the day, not a rate
 _UNREACHED = 3  # requests in a row that never got any answer: the server is gone
+_MISFITS = 2  # whole answers of the wrong kind; more retries would only pay for the same again
 _LARGEST_BODY = 64 * 2**20  # bytes; an answer with log-probabilities of 30,000 tokens is about 5 MB
 
 
@@ -153,7 +154,7 @@ class Client:
             method: "GET" or "POST".
             path: below the base URL.
             body: is sent as JSON.
-            read: makes a value of the answer's JSON object; raises ValueError where the answer is not
+            read: makes a value of the answer's JSON object; raises MisfitError where the answer is not
                 what it should be, which counts as a fault of the server and is retried.
             label: names the random stream of the waiting times.
             max_retries: instead of the client's own number.
@@ -167,7 +168,7 @@ class Client:
         retries = self._max_retries if max_retries is None else max_retries
         # ensure_ascii: a lone surrogate in a prompt travels as an escape, where UTF-8 would refuse it
         content = None if body is None else json.dumps(body, allow_nan=False).encode("ascii")
-        trouble, reached = "", False
+        trouble, reached, attempt, misfits = "", False, 0, 0
         for attempt in range(retries + 1):
             if attempt:
                 await self._clock.sleep(self._backoff(label, attempt))
@@ -185,6 +186,9 @@ class Client:
                     return read(self._decode(answer.body))
             except (ValueError, RecursionError) as error:  # RecursionError: hostile nesting
                 trouble = f"the answer is not what it should be: {self._key.scrub(str(error))[:300]}"
+                misfits += isinstance(error, MisfitError)
+                if misfits > _MISFITS:
+                    break
                 continue
             if fault.kind is Kind.FATAL:
                 raise BackendError(self._fatal(path, fault.reason))
@@ -197,17 +201,17 @@ class Client:
             if self._unreached >= _UNREACHED:
                 raise BackendError(
                     f"The server {self._address.base} cannot be reached: {self._unreached} requests in a row "
-                    f"got no answer in {retries + 1} attempts each; the last trouble: {trouble}. What was "
+                    f"got no answer in {attempt + 1} attempts each; the last trouble: {trouble}. What was "
                     "answered is kept. See that the server runs and that the address is right, then run again."
                 )
-        return Failure(Kind.EXHAUSTED, f"no answer in {retries + 1} attempts; the last trouble: {trouble}")
+        return Failure(Kind.EXHAUSTED, f"no answer in {attempt + 1} attempt(s); the last trouble: {trouble}")
 
     def _decode(self, body: bytes) -> Mapping[str, Any]:
         data = json.loads(body)
         if not isinstance(data, dict):
-            raise ValueError(f"expected a JSON object, got {type(data).__name__}")  # noqa: TRY004 - see `ask`
+            raise MisfitError(f"expected a JSON object, got {type(data).__name__}")
         if self._key.is_in(body.decode("utf-8", "replace")):
-            raise ValueError("it repeats the API key, so it is not kept")
+            raise MisfitError("it repeats the API key, so it is not kept")
         return data
 
     def _backoff(self, label: str, attempt: int) -> float:
@@ -255,4 +259,6 @@ class Client:
         except httpx.RequestError as error:
             # "from None" and scrubbed: the library's errors hold the request, and that holds the key
             detail = self._key.scrub(str(error))[:200]
-            raise _NoAnswerError(f"{type(error).__name__}: {detail}" if detail else type(error).__name__) from None
+            raise _NoAnswerError(
+                f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+            ) from None

