@@ -92,7 +92,7 @@ def process_hellaswag(root: Path, row: dict) -> dict:
     spec.loader.exec_module(module)
 
     class One:
-        def map(self, function):  # noqa: D102
+        def map(self, function):
             return function(row)
 
     return module.process_docs(One())

@@ -31,16 +31,18 @@ def test_only_groups_of_three_are_taken_for_thousands(value, tail):
     if len(tail) == 3 and tail.isdigit():
         assert parse_number(written) == value * 1000 + (int(tail) if value >= 0 else -int(tail))
     else:
-        with pytest.raises(ValueError, match="comma|number"):
+        with pytest.raises(ValueError, match=r"comma|number"):
             parse_number(written)
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_finite_number_or_a_value_error(written):
     try:
-        assert parse_number(written).is_finite()
-    except ValueError as error:
-        assert "number" in str(error)
+        value = parse_number(written)
+    except ValueError:
+        return
+    assert value.is_finite()
+    assert any(c.isdigit() for c in written)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_float_keeps_the_digits_that_were_written():
 
 @pytest.mark.parametrize("value", [True, None, float("nan"), float("inf"), [1], {"n": 1}, "eighteen"])
 def test_a_value_that_is_no_number_names_the_field_and_what_came(value):
-    with pytest.raises(FieldError, match="'total'.*expected.*number.*got"):
+    with pytest.raises(FieldError, match=r"'total'.*expected.*number.*got"):
         number(value, "total")
 
 

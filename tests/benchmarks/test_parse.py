@@ -234,7 +234,7 @@ def test_every_benchmark_says_what_it_measures_and_refuses_by_name():
         assert benchmark.name == name
         assert benchmark.refuse.keys() < forms
         assert benchmark.refuse.keys().isdisjoint({"nlg", "ll", "mc_rnd"})
-        assert ("mc_ao" in benchmark.refuse) or name == "mini_math"
+        assert "mc_ao" in benchmark.refuse
         assert benchmark.answer_type == parse(name).answer_type
         assert benchmark.scorers
     assert "ll_ao" not in catalog.get("gsm8k").refuse

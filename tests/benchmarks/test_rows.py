@@ -66,23 +66,18 @@ def test_a_bad_line_is_a_row_with_a_fault_and_the_others_are_read(write, line, s
         ("x.csv", b"a,b", "ends in none of"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_why(write, name, raw, said):
+def test_a_file_that_cannot_be_read_says_why(tmp_path, name, raw, said):
+    path = tmp_path / name
+    path.write_bytes(raw)
     with pytest.raises(DataError, match=said):
-        read_rows(
-            write(name, "" if raw == b"" else raw) if not name.endswith("parquet") else _raw(write, raw), name
-        )
-
-
-def _raw(write, raw):
-    path = write("x.jsonl", raw)
-    return path.rename(path.with_name("x.parquet"))
+        read_rows(path, name)
 
 
 @pytest.mark.parametrize("cut", [0, 5, 25])
 def test_a_gzip_file_that_is_cut_or_none_says_so(write, cut):
     path = write("x.jsonl.gz", ROWS)
     path.write_bytes(path.read_bytes()[:cut] or b"plain text")
-    with pytest.raises(DataError, match="x.jsonl.gz"):
+    with pytest.raises(DataError, match=r"x\.jsonl\.gz"):
         read_rows(path, "x.jsonl.gz")
 
 
@@ -100,6 +95,6 @@ def test_any_bytes_are_rows_faults_or_a_data_error(tmp_path_factory, raw):
     try:
         rows = read_rows(path, "x.jsonl")
     except DataError:
-        assert not raw.strip()
+        assert not raw.removeprefix(b"\xef\xbb\xbf").strip()
     else:
         assert all((r.record is None) == bool(r.fault) for r in rows)

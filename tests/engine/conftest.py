@@ -58,6 +58,8 @@ def make_model(folder: Path, *, seed: int = 0, bos: bool = False, **config: obje
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    # threads cost more than they bring in models of this size, above all where tests run side by side
+    torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder, bos=bos)
     settings = {
@@ -85,6 +87,12 @@ def cache(request, tmp_path_factory, monkeypatch) -> None:
     if request.node.get_closest_marker("model") is None:
         monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def new_model():
+    """`make_model`, for tests that need one of their own."""
+    return make_model
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ params = xllamacpp.CommonParams()
 params.model.path = sys.argv[1]
 params.hostnames, params.port = ["127.0.0.1"], 0
 params.n_ctx, params.n_parallel = 1024, 2
-params.cpuparams.n_threads = 2
+params.cpuparams.n_threads = 1
 server = xllamacpp.Server(params)
 print("ready", server.listening_address, flush=True)
 sys.stdin.read()
@@ -94,7 +94,7 @@ def ask(backend, *requests):
     return [found[piece.request_id] for piece in work]
 
 
-PROMPT = "Question: What is the capital of France?\nAnswer:"
+PROMPT = "Once upon a time, there was a"
 
 
 def test_greedy_text_is_the_same_twice_and_ends_at_the_limit(backend):
@@ -108,8 +108,8 @@ def test_greedy_text_is_the_same_twice_and_ends_at_the_limit(backend):
 
 @pytest.mark.parametrize("backend", [{"concurrency": 1}], indirect=True)
 def test_a_draw_is_its_seeds_and_other_seeds_differ(backend):
-    hot = Sampling(max_tokens=12, temperature=1.2)
-    draws = [Generate(PROMPT, hot, draw, 1000 + draw) for draw in range(4)]
+    hot = Sampling(max_tokens=8, temperature=1.2)
+    draws = [Generate(PROMPT, hot, draw, 1000 + draw) for draw in range(3)]
     first, again = ask(backend, *draws), ask(backend, *draws[::-1])[::-1]
     assert [r.text for r in first] == [r.text for r in again]
     assert len({r.text for r in first}) > 1
@@ -147,6 +147,7 @@ def test_chat_answers(backend):
 @pytest.mark.parametrize("backend", [{"use_n": True}], indirect=True)
 def test_several_draws_come_from_one_request(backend):
     hot = Sampling(max_tokens=8, temperature=1.2)
-    got = ask(backend, *[Generate(PROMPT, hot, draw, draw) for draw in range(3)])
+    # llama.cpp gives at most as many as it has slots
+    got = ask(backend, *[Generate(PROMPT, hot, draw, draw) for draw in range(2)])
     assert all(r.error is None for r in got)
     assert len({r.text for r in got}) > 1

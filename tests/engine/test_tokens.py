@@ -43,44 +43,11 @@ class Toy:
         return "".join(pieces[i] if i < len(pieces) else chr(i - 100) for i in ids)
 
 
-NASTY = st.lists(
-    st.sampled_from(
-        [
-            " ",
-            "  ",
-            "\n",
-            "\t",
-            "a",
-            "ab",
-            "Ans",
-            "wer",
-            ".",
-            ".\n\n",
-            "18",
-            "1,000",
-            "é",
-            "e\u0301",
-            "你",
-            "😀",
-        ]
-        + [
-            "👩‍👩‍👧",
-            "\u200b",
-            "\ufeff",
-            "\x00",
-            "<s>",
-            "</s>",
-            "<|im_end|>",
-            " the",
-            "'s",
-            "١",
-            "\u00a0",
-            "\u2028",
-        ]
-    )
-    | st.characters(exclude_categories=["Cs"]),
-    max_size=12,
-).map("".join)
+PIECES = (
+    *(" ", "  ", "\n", "\t", "a", "ab", "Ans", "wer", ".", ".\n\n", "18", "1,000", "\u00e9", "e\u0301", "你", "😀"),
+    *("👩\u200d👩\u200d👧", "\u200b", "\ufeff", "\x00", "<s>", "</s>", "<|im_end|>", " the", "'s", "\u0661", "\u00a0"),
+)
+NASTY = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=12).map("".join)
 
 
 def text_of(tokenizer, tokens: Tokens, context: str, continuation: str) -> tuple[str, str]:
@@ -190,7 +157,7 @@ def test_an_empty_continuation_is_refused_by_name():
 
 
 def test_a_lone_surrogate_is_an_error_that_says_where():
-    with pytest.raises(InputError, match="Character 2 .* lone surrogate"):
+    with pytest.raises(InputError, match=r"Character 2 .* lone surrogate"):
         encode_prompt(Toy(), "ab\ud800c")
     with pytest.raises(InputError, match="lone surrogate"):
         encode_pair(Toy(), "a", "b\udfff")
@@ -269,7 +236,7 @@ def test_any_pair_of_texts_is_split_well_by_the_embedded_models_tokenizer(
     text = smollm2_tokenizer._fast.decode(
         tokens.ids[len(tokens.ids) - len(joint) :], skip_special_tokens=False
     )
-    # 21 of the 256 bytes are not in this vocabulary (13 of them never occur); its authors' code skips them too
+    # 21 of the 256 bytes are not in this vocabulary (13 never occur in UTF-8); it skips them
     if all(smollm2_tokenizer.decode(smollm2_tokenizer.encode(c).ids) == c for c in context + continuation):
         assert text == context + continuation
 

@@ -33,14 +33,12 @@ def make_row(**changes):
         "chance": None, "status_counts": {"ok": 80}, "diagnostics": (), "validity": {"n": 80}, "primary": True,
         "unit": "fraction", "capability": "mathematical reasoning", "shots": 0,
     } | changes  # fmt: skip
-    if "low" not in values:
-        limits = (None, None)
-        if values["value"] is not None and values["unit"] == "fraction":
-            limits = wilson(values["value"], 80)
-        elif values["value"] is not None:
-            limits = (values["value"] * 1.06, values["value"] * 0.94)
-        values["low"], values["high"] = limits
-    return ScoreRow(**values)
+    limits = (None, None)
+    if values["value"] is not None and values["unit"] == "fraction" and 0 <= values["value"] <= 1:
+        limits = wilson(values["value"], 80)
+    elif values["value"] is not None:
+        limits = (values["value"] * 1.06, values["value"] * 0.94)
+    return ScoreRow(**{"low": limits[0], "high": limits[1]} | values)
 
 
 def _scores(model, better):
@@ -150,7 +148,7 @@ def sample():
     return make_sample()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def row():
     return make_row
 
@@ -159,3 +157,62 @@ def row():
 def of():
     """A report of the given rows, with everything else as in the sample."""
     return lambda *rows, **changes: replace(make_sample(), scores=rows, **changes)
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</style><img src=x onerror=alert(1)>",
+    "</svg></title><iframe src=//evil>",
+    "\x1b[2J\x1b]0;owned\x07\x9b31m",
+    "\u202egnp.exe\u2066\u200b",
+    "\" onmouseover='alert(1)' javascript:alert(1)",
+    "[red]markup[/red] [link=http://evil]x[/link]",
+    "{{ 7 * 7 }}{% raw %}",
+    "lone \udc80 surrogate \x00 \ufffe",
+    "&amp;&#60;b&#62;",
+)
+
+
+def make_hostile():
+    """The sample with a hostile text in every place that a data set, a model or a file name can fill."""
+    texts = iter(f"{text} #{i}" for i in range(10_000) for text in [HOSTILE[i % len(HOSTILE)]])
+    known = {}
+
+    def spoil(text):
+        return known.setdefault(text, next(texts))
+
+    def spoil_all(record):
+        if isinstance(record, dict):
+            return {key: spoil_all(value) for key, value in record.items()}
+        return spoil(record) if isinstance(record, str) else record
+
+    data = make_sample()
+    return replace(
+        data,
+        title=spoil(data.title),
+        created=spoil(data.created),
+        notes=tuple(map(spoil, data.notes)),
+        scores=tuple(
+            replace(
+                row,
+                model=spoil(row.model),
+                benchmark=spoil(row.benchmark),
+                form=spoil(row.form),
+                template=spoil(row.template),
+                metric=spoil(row.metric),
+                capability=spoil(row.capability),
+                diagnostics=tuple(map(spoil, row.diagnostics)),
+                status_counts={spoil(status): count for status, count in row.status_counts.items()},
+            )
+            for row in data.scores
+        ),
+        **{
+            name: tuple(map(spoil_all, getattr(data, name)))
+            for name in ("runs", "sources", "work", "examples")
+        },
+    )
+
+
+@pytest.fixture
+def hostile():
+    return make_hostile()

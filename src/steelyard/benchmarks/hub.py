@@ -165,7 +165,7 @@ def pinned(cache: Path, hub: str, revision: str, resolve: Callable[[], str]) -> 
 def _read(path: Path) -> Mapping[str, Mapping[str, str]]:
     try:
         pins: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise InputError(f"{str(path)!r} cannot be read: {error}. {_unpin(path)}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from steelyard.benchmarks.base import Loaded
-from steelyard.core.errors import InputError, UnknownNameError
+from steelyard.core.errors import InputError
 from steelyard.core.rng import keys, ranked
 from steelyard.core.types import Item
 
@@ -67,12 +67,13 @@ def _named(loaded: Loaded, ids: tuple[str, ...], aside: frozenset[str]) -> Selec
 
 
 def check_named(loaded: Iterable[Loaded], ids: tuple[str, ...]) -> None:
-    """Every named item must exist in one of the benchmarks of a study. Raises UnknownNameError."""
+    """Every named item must exist in one of the benchmarks of a study. Raises InputError."""
     benchmarks = list(loaded)
     known = {i.item_id for b in benchmarks for i in b.items}
     for item_id in ids:
         if item_id not in known:
-            near = difflib.get_close_matches(item_id, known, n=5, cutoff=0.5) or sorted(known)[:3]
-            raise UnknownNameError(
-                f"item of {', '.join(b.benchmark.name for b in benchmarks)}", item_id, near
+            near = difflib.get_close_matches(item_id, known, n=3, cutoff=0.5) or sorted(known)[:3]
+            names = ", ".join(b.benchmark.name for b in benchmarks)
+            raise InputError(
+                f"There is no item {item_id!r} in {names} ({len(known)} items). Near: {', '.join(near)}."
             )

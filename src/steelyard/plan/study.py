@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,21 @@ def _names(value: object) -> object:
     return value
 
 
+def _models(value: object) -> object:
+    """As `_names`; the commas between a model's own options ("simulated:ability=1,seed=2") do not split it."""
+    if not isinstance(value, str):
+        return value
+    models: list[str] = []
+    for part in value.split(","):
+        if models and re.fullmatch(r"\s*\w+=.*", part):
+            models[-1] += f",{part.strip()}"
+        elif part.strip():
+            models.append(part.strip())
+    return tuple(models)
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Models = Annotated[tuple[str, ...], BeforeValidator(_models)]
 
 
 class Study(BaseModel):
@@ -30,7 +45,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    model: Names = Field(
+    model: Models = Field(
         min_length=1, description="smollm2, hf:org/name[@revision], a folder, server:URL#model"
     )
     tasks: Names = Field(min_length=1, description="benchmarks, groups (arc, mini) or own .toml files")

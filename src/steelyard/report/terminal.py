@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 GAP = 2
 BARS = (25, 17)  # widths of the interval bar that put 0, 50 and 100 % on a whole character
-LABEL = 24  # the narrowest first column that is worth a bar beside it
+LABEL = 24  # the narrowest first column that is worth a bar beside it; below half of it names get lines of their own
+INDENT = 1  # of the numbers below such a name
 PROSE = 500  # characters of a note or diagnostic
 
 _RIGHT = {"score", "chance", "n", "k"}
@@ -143,7 +144,8 @@ class _Layout:
             enough = min(widths[first], LABEL) if (first, bar_width) == ("long", min(BARS)) else widths[first]
             if room >= enough:
                 break
-        self.widths = {**widths, first: max(min(widths[first], room), LABEL // 2)}
+        self.stacked = room < min(widths[first], LABEL // 2)
+        self.widths = {**widths, first: INDENT if self.stacked else min(widths[first], room)}
         self.unnamed = display.name(usual) if first == "long" and self.usual is not None and usual else ""
 
     def head(self) -> dict[str, str]:
@@ -187,6 +189,9 @@ class _Layout:
             grid = self._grid()
             for entry in mine:
                 texts = self.texts(entry)
+                if self.stacked:
+                    yield from (grid, Text(f"  {texts['long']}", overflow="fold"))
+                    grid, texts = self._grid(), {**texts, "long": ""}
                 styles = _STYLES if texts["score"] != display.MISSING else {}
                 grid.add_row("", *(Text(texts[name], style=styles.get(name, "dim")) for name in self.columns))
             yield grid

@@ -85,24 +85,29 @@ def _broken_marker(marker: Path, why: str) -> StoreError:
     )
 
 
-def has_columns(spec: Table, part: Path, *, exactly: bool) -> bool:
-    """Whether a part has the columns of its table; `exactly`: and no others.
+def column_names(spec: Table, part: Path) -> list[str]:
+    """The names of a part's columns, from its footer.
 
     Raises:
         FileNotFoundError: it is gone.
-        StoreError: it cannot be read.
+        StoreError: it cannot be read, or a column of the table is missing or has another type. DuckDB would
+            convert a wrong type without a word.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        # an own handle: pyarrow would read some characters of a path as a URI or a pattern
         with part.open("rb") as file:
             found = pq.read_schema(file)
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
         raise unreadable(spec, part, str(error)) from error
-    return not _wrong_columns(spec, found) and (not exactly or len(found) == len(spec.columns))
+    wrong = [f.name for f in arrow_schema(spec) if f.name not in found.names or not _alike(found, f)]
+    if wrong:
+        raise unreadable(spec, part, f"the columns {', '.join(wrong)} are missing or have another type")
+    return list(found.names)
 
 
 def check_part(spec: Table, part: Path) -> None:
@@ -115,18 +120,15 @@ def check_part(spec: Table, part: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    column_names(spec, part)
     try:
-        # an own handle: pyarrow would read some characters of a path as a URI or a pattern
         with part.open("rb") as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            wrong = _wrong_columns(spec, parquet.schema_arrow)
             for _ in parquet.iter_batches(batch_size=2**14):
                 pass
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
         raise unreadable(spec, part, str(error)) from error
-    if wrong:
-        raise unreadable(spec, part, f"the columns {', '.join(wrong)} are missing or have another type")
 
 
 def check_parts(spec: Table, parts: Iterable[Path]) -> None:
@@ -143,10 +145,6 @@ def unreadable(spec: Table, part: Path, why: str) -> StoreError:
         f"The part {part} of the table {spec.name} cannot be read: {why.rstrip('.')}. All other parts are "
         f"untouched. Move this file out of the store and run the same command again: {mended}."
     )
-
-
-def _wrong_columns(spec: Table, found: pa.Schema) -> list[str]:
-    return [f.name for f in arrow_schema(spec) if f.name not in found.names or not _alike(found, f)]
 
 
 def _alike(found: pa.Schema, wanted: pa.Field) -> bool:

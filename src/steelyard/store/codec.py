@@ -159,8 +159,8 @@ def _plain(value: object) -> object:
 
 def _parsed(text: str) -> object:
     value = json.loads(text)
-    # a million details rarely hold a mark, in either spelling: do not walk through them
-    return _unplain(value) if "\ufffd" in text or "\\ufffd" in text else value
+    # a million details rarely hold a mark, plain or as a JSON escape: do not walk through them
+    return _unplain(value) if "\ufffd" in text or "\\u" in text else value
 
 
 def _unplain(value: object) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from steelyard.store.check import has_columns, unreadable
+from steelyard.store.check import column_names, unreadable
 from steelyard.store.parts import list_parts, merged_name, sync_folder, write_atomic
 from steelyard.store.schema import PARQUET, Table, arrow_schema
 
@@ -47,12 +47,10 @@ def merge_small_parts(spec: Table, folder: Path) -> int:
 
 
 def _is_small(spec: Table, part: Path) -> bool:
+    if merged_name(part) is None or part.stat().st_size >= SMALL_BYTES:
+        return False
     # a part with a column of its own stays as it is: merging would drop the column
-    return (
-        merged_name(part) is not None
-        and part.stat().st_size < SMALL_BYTES
-        and has_columns(spec, part, exactly=True)
-    )
+    return len(column_names(spec, part)) == len(spec.columns)
 
 
 def _merge(spec: Table, folder: Path, run: Sequence[Path]) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from steelyard.core.errors import InputError, StoreError
 from steelyard.core.types import Ask, Item, Response, Score
 from steelyard.store import rows, views
-from steelyard.store.check import MARKER, check_parts, read_marker, store_path
+from steelyard.store.check import MARKER, check_parts, column_names, read_marker, store_path
 from steelyard.store.codec import decode
 from steelyard.store.escape import escape, restore
 from steelyard.store.parts import list_parts
@@ -57,6 +57,7 @@ class Store:
         self.path = path
         self._tables = [table_named(name) for name in tables]
         self._parts: dict[str, list[Path]] = {}
+        self._known: set[Path] = set()  # parts whose columns have been looked at
         self._con = duckdb.connect(
             ":memory:",
             config={
@@ -268,6 +269,11 @@ class Store:
 
     def _bind(self) -> None:
         self._parts = {spec.name: list_parts(self.path / spec.name) for spec in self._tables}
+        for spec in self._tables:
+            for part in self._parts[spec.name]:
+                if part not in self._known:
+                    column_names(spec, part)
+                    self._known.add(part)
         views.create(self._con, self._parts)
 
     def _retried(self, action: Callable[[], T], *, asked_by_user: bool = False) -> T:
@@ -282,7 +288,7 @@ class Store:
         for _ in range(_TRIES):
             try:
                 return action()
-            except duckdb.Error as error:
+            except (duckdb.Error, FileNotFoundError) as error:
                 last = error
                 if asked_by_user and isinstance(error, _wrong_queries()):
                     raise
@@ -290,7 +296,7 @@ class Store:
                     for spec in self._tables:
                         check_parts(spec, self._parts[spec.name])
                     break
-            with contextlib.suppress(duckdb.Error):
+            with contextlib.suppress(duckdb.Error, FileNotFoundError):
                 self._bind()
         if asked_by_user:
             raise last

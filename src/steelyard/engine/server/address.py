@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -108,9 +109,9 @@ class Secret:
         """The text without the key: some servers repeat it in their complaint about it."""
         return text.replace(self._value, "***") if len(self._value) >= _KEY_TO_HIDE else text
 
-    def is_in(self, body: str) -> bool:
-        """Whether an answer repeats the key; False for keys so short that they may occur by chance."""
-        return len(self._value) >= _KEY_TO_SEARCH and self._value in body
+    def is_in(self, data: object) -> bool:
+        """Whether JSON data repeat the key; False for keys so short that they may occur by chance."""
+        return len(self._value) >= _KEY_TO_SEARCH and json.dumps(self._value)[1:-1] in json.dumps(data)
 
 
 def read_key(variable: str) -> Secret:

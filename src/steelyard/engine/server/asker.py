@@ -111,7 +111,6 @@ class Asker:
             responses.append(generation.response(piece.request_id, choices[index], request.sampling, tokens))
         return tuple(responses), usage.prompt + usage.completion
 
-    # ---------------------------------------------------------------------------------- likelihoods
     async def _score(self, request_id: str, request: Likelihood) -> Answered:
         if self._why_not or self._echo_tokens is None:
             raise RefusedError(f"This server cannot give log-likelihoods: {self._why_not}")
@@ -128,9 +127,7 @@ class Asker:
             spent = usage.prompt + usage.completion
             return likelihood.read_echo(data, text)
 
-        got = await self._client.ask(
-            "POST", generation.PATHS["completions"], body, read, label=request_id, max_retries=None
-        )
+        got = await self._client.ask("POST", generation.PATHS["completions"], body, read, label=request_id)
         if isinstance(got, Failure):
             return (_failed(request_id, got),), spent
         return (likelihood.score(request_id, request, got),), spent

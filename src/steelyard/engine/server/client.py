@@ -210,7 +210,8 @@ class Client:
         data = json.loads(body)
         if not isinstance(data, dict):
             raise MisfitError(f"expected a JSON object, got {type(data).__name__}")
-        if self._key.is_in(body.decode("utf-8", "replace")):
+        # in the parsed text: JSON can write any letter as an escape
+        if self._key.is_in(data):
             raise MisfitError("it repeats the API key, so it is not kept")
         return data
 
