@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.benchmarks import assemble as assembling
 from steelyard.benchmarks import catalog
 from steelyard.benchmarks.assemble import POOL_SIZE, duplicates, shot_pool
 from steelyard.benchmarks.sources import load
@@ -144,6 +145,20 @@ def test_an_item_that_both_splits_have_is_an_error(write, tmp_path):
     write("ARC-Easy/train.jsonl", arc(9)[7:])
     with pytest.raises(DataError, match=r"test and in train.*q7"):
         load("arc_easy", data=tmp_path)
+
+
+def test_shots_of_a_long_split_come_from_a_fixed_part_of_it_and_keep_their_row_numbers(
+    write, tmp_path, problems, monkeypatch
+):
+    write("gsm8k/test.jsonl", problems[:4])
+    write("gsm8k/train.jsonl", problems)
+    whole = load("gsm8k", data=tmp_path).shots
+    monkeypatch.setattr(assembling, "MAX_SHOT_ROWS", 9)
+    part = load("gsm8k", data=tmp_path, seed=3).shots
+    assert len(part) == 9
+    assert part == load("gsm8k", data=tmp_path, seed=4).shots
+    assert all(shot in whole for shot in part)
+    assert [s.item_id for s in part] == sorted(s.item_id for s in part)
 
 
 # ----------------------------------------------------------------------------------------------- the shot pool

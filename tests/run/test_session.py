@@ -114,7 +114,8 @@ class Failing:
 
 
 def test_failed_requests_are_reported_as_missing_and_asked_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "open_model", lambda *_: Failing(7))
+    backend = Failing(7)
+    monkeypatch.setattr(session, "open_model", lambda *_: backend)
     outcome = run(study(tmp_path / "s", forms="nlg", repeats=1))
     assert outcome.models[0].failed == 7
     row = next(r for r in summarise(tmp_path / "s").scores if r.primary)
@@ -123,6 +124,7 @@ def test_failed_requests_are_reported_as_missing_and_asked_again(tmp_path, monke
     assert any("the server died" in d for d in row.diagnostics)
     again = run(study(tmp_path / "s", forms="nlg", repeats=1))
     assert (again.models[0].found, again.models[0].asked, again.models[0].failed) == (5, 7, 0)
+    monkeypatch.undo()
     run(study(tmp_path / "clean", forms="nlg", repeats=1))
     assert table(tmp_path / "s") == table(tmp_path / "clean")
 

@@ -17,6 +17,8 @@ from steelyard.core.rng import keys, ranked
 from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, ProgramAnswer, TextAnswer
 
 MAX_TOLD = 20
+MAX_SHOT_ROWS = 10_000
+"""A train split can have 138,000 rows; shots are drawn from a fixed random part of a longer one."""
 POOL_SIZE = 32
 _POOL_SHARE = 4  # at most one in four items is set aside
 _POOL_PER_VALUE = 5  # of each subject, where shots must share the item's subject
@@ -103,38 +105,41 @@ def parse_row(benchmark: Benchmark, row: Row, index: int, split: str) -> Item | 
     return dataclasses.replace(item, content_hash=content_hash(item))
 
 
-def parse_rows(benchmark: Benchmark, rows: Sequence[Row], split: str) -> tuple[Item, ...]:
-    """Every row as an item.
+def parse_rows(
+    benchmark: Benchmark, rows: Sequence[Row], split: str, at: Sequence[int] | None = None
+) -> tuple[Item, ...]:
+    """Every row as an item, or those at the positions `at`.
 
     Raises:
         DataError: some row is no item; one error tells up to 20 of them. Or an id occurs twice.
     """
-    parsed = [parse_row(benchmark, row, n, split) for n, row in enumerate(rows)]
+    numbered = enumerate(rows) if at is None else ((n, rows[n]) for n in at)
+    parsed = [parse_row(benchmark, row, n, split) for n, row in numbered]
     faults = [p for p in parsed if isinstance(p, Fault)]
     if faults:
         told = "\n".join(f"  {fault}" for fault in faults[:MAX_TOLD])
         more = f"\n  and {len(faults) - MAX_TOLD} more rows" if len(faults) > MAX_TOLD else ""
         raise DataError(
-            f"{benchmark.name}: {len(faults)} of {len(rows)} rows do not fit:\n{told}{more}\n"
+            f"{benchmark.name}: {len(faults)} of {len(parsed)} rows do not fit:\n{told}{more}\n"
             "Nothing was loaded: a wrong reference would count as a wrong answer. Correct or remove these rows."
         )
     items = tuple(p for p in parsed if isinstance(p, Item))
-    _refuse_repeated_ids(benchmark, rows, items)
+    _refuse_repeated_ids(benchmark, items, at or range(len(items)), rows[0].file if rows else "")
     return items
 
 
-def _refuse_repeated_ids(benchmark: Benchmark, rows: Sequence[Row], items: Sequence[Item]) -> None:
+def _refuse_repeated_ids(benchmark: Benchmark, items: Sequence[Item], at: Sequence[int], file: str) -> None:
     counts = Counter(i.item_id for i in items)
     repeated = [i for i, n in counts.items() if n > 1]
     if repeated:
         where = defaultdict(list)
-        for n, item in enumerate(items):
+        for n, item in zip(at, items, strict=True):
             if counts[item.item_id] > 1:
                 where[item.item_id].append(n)
         told = "; ".join(f"{i!r} in rows {', '.join(map(str, where[i]))}" for i in repeated[:10])
         more = f"; and {len(repeated) - 10} more" if len(repeated) > 10 else ""
         raise DataError(
-            f"{benchmark.name}: {rows[0].file} has {len(repeated)} ids that occur more than once: {told}{more}. "
+            f"{benchmark.name}: {file} has {len(repeated)} ids that occur more than once: {told}{more}. "
             "Expected one row an id. Remove the repeated rows or give them ids of their own."
         )
 
@@ -146,7 +151,8 @@ def assemble(benchmark: Benchmark, source: Source, *, seed: int) -> Loaded:
         DataError: rows that do not fit, repeated ids, or an id that both splits have.
     """
     items = parse_rows(benchmark, source.rows, source.split)
-    shots = parse_rows(benchmark, source.shot_rows, source.shot_split) if source.shot_split else ()
+    at = _shot_positions(benchmark, len(source.shot_rows))
+    shots = parse_rows(benchmark, source.shot_rows, source.shot_split, at) if source.shot_split else ()
     both = sorted({i.item_id for i in items} & {i.item_id for i in shots})
     if both:
         raise DataError(
@@ -154,6 +160,15 @@ def assemble(benchmark: Benchmark, source: Source, *, seed: int) -> Loaded:
             f"from: {', '.join(both[:10])}. Expected two splits that share no item. Remove them from one."
         )
     return package(benchmark, items, shots, source, seed=seed)
+
+
+def _shot_positions(benchmark: Benchmark, n: int) -> Sequence[int] | None:
+    # of a split with `shot_match` every row may be needed: a part of it could miss a subject
+    if n <= MAX_SHOT_ROWS or benchmark.shot_match:
+        return None
+    # no seed: the same part for every study, and shots are then drawn from it with the study's
+    draw = ranked(0, "shot-rows", benchmark.name, ids=keys(map(str, range(n))))
+    return sorted(islice(draw, MAX_SHOT_ROWS))
 
 
 def package(

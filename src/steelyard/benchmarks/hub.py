@@ -11,9 +11,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, overload
 
 from steelyard.benchmarks.assemble import Source, choose_splits
 from steelyard.benchmarks.base import Benchmark
@@ -102,14 +102,33 @@ def _fetch(benchmark: Benchmark, commit: str, load_dataset: Callable[..., Any]) 
         location=f"{benchmark.hub} ({benchmark.config})" if benchmark.config else benchmark.hub,
         revision=commit,
         split=split,
-        rows=_rows(tables[split], f"{benchmark.hub}/{split}"),
+        rows=_Rows(tables[split], f"{benchmark.hub}/{split}"),
         shot_split=shot_split,
-        shot_rows=_rows(tables[shot_split], f"{benchmark.hub}/{shot_split}") if shot_split else (),
+        shot_rows=_Rows(tables[shot_split], f"{benchmark.hub}/{shot_split}") if shot_split else (),
     )
 
 
-def _rows(table: Any, name: str) -> list[Row]:  # noqa: ANN401 - a datasets.Dataset, whose package is optional
-    return [Row(name, None, record) for record in table]
+class _Rows(Sequence[Row]):
+    """Rows of a table, read when they are asked for: of a long train split only some are."""
+
+    def __init__(self, table: Any, name: str) -> None:  # noqa: ANN401 - a datasets.Dataset, whose package is optional
+        self._table, self._name = table, name
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[n] for n in range(*at.indices(len(self)))]
+        return Row(self._name, None, self._table[at])
+
+    def __iter__(self) -> Iterator[Row]:
+        for record in self._table:  # reads whole blocks, unlike one index after the other
+            yield Row(self._name, None, record)
 
 
 def _check_commit(benchmark: Benchmark, table: Any, commit: str) -> None:  # noqa: ANN401 - as above
