@@ -23,7 +23,7 @@ CHAT = (
 )
 
 
-def make_tokenizer(folder: Path, *, bos: bool) -> None:
+def write_tokenizer(folder: Path, *, bos: bool) -> None:
     """A byte-level BPE over the corpus, as a checkpoint would bring it; `bos` makes it add <s>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -61,7 +61,7 @@ def make_model(folder: Path, *, seed: int = 0, bos: bool = False, **config: obje
     # threads cost more than they bring in models of this size, above all where tests run side by side
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
-    make_tokenizer(folder, bos=bos)
+    write_tokenizer(folder, bos=bos)
     settings = {
         "vocab_size": len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]),
         "hidden_size": 32,
@@ -93,6 +93,12 @@ def cache(request, tmp_path_factory, monkeypatch) -> None:
 def new_model():
     """`make_model`, for tests that need one of their own."""
     return make_model
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer():
+    """`write_tokenizer`, for models of another make."""
+    return write_tokenizer
 
 
 @pytest.fixture(scope="session")

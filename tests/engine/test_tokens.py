@@ -44,8 +44,37 @@ class Toy:
 
 
 PIECES = (
-    *(" ", "  ", "\n", "\t", "a", "ab", "Ans", "wer", ".", ".\n\n", "18", "1,000", "\u00e9", "e\u0301", "你", "😀"),
-    *("👩\u200d👩\u200d👧", "\u200b", "\ufeff", "\x00", "<s>", "</s>", "<|im_end|>", " the", "'s", "\u0661", "\u00a0"),
+    *(
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "a",
+        "ab",
+        "Ans",
+        "wer",
+        ".",
+        ".\n\n",
+        "18",
+        "1,000",
+        "\u00e9",
+        "e\u0301",
+        "你",
+        "😀",
+    ),
+    *(
+        "👩\u200d👩\u200d👧",
+        "\u200b",
+        "\ufeff",
+        "\x00",
+        "<s>",
+        "</s>",
+        "<|im_end|>",
+        " the",
+        "'s",
+        "\u0661",
+        "\u00a0",
+    ),
 )
 NASTY = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=12).map("".join)
 

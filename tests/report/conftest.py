@@ -216,3 +216,9 @@ def make_hostile():
 @pytest.fixture
 def hostile():
     return make_hostile()
+
+
+@pytest.fixture(scope="session")
+def make():
+    """The makers, for fixtures that outlive a test."""
+    return {"sample": make_sample}

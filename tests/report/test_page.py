@@ -44,12 +44,18 @@ def bare(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
 
 
+@pytest.fixture(scope="module")
+def whole(make):
+    """The page of the sample with its plot, which takes a second to draw."""
+    return html(make["sample"]())
+
+
 def words(page):
     return re.sub(r"\s+", " ", " ".join(Outline(page).text))
 
 
-def test_the_page_is_one_file_that_fetches_and_runs_nothing(sample):
-    page = html(sample)
+def test_the_page_is_one_file_that_fetches_and_runs_nothing(whole):
+    page = whole
     outline = Outline(page)
     names = {tag for tag, _ in outline.tags}
     assert not names & {"script", "link", "iframe", "object", "embed", "img", "form", "base"}
@@ -65,16 +71,15 @@ def test_the_page_is_one_file_that_fetches_and_runs_nothing(sample):
     assert not outline.open
 
 
-def test_the_page_holds_the_plot_and_every_headline_number(sample):
-    page = html(sample)
-    text = words(page)
-    assert '<svg class="marks"' in page or 'class="marks" width=' in page
+def test_the_page_holds_the_plot_and_every_headline_number(whole):
+    text = words(whole)
+    assert 'class="marks"' in whole
     for part in ("45.5 %", "[35.0, 56.4]", "−2,276 nats", "80 not scored yet", "median of 24 templates"):
         assert part in text
     assert "smollm2 and tiny-random on 320 items of gsm8k, squad, boolq and humaneval" in text
 
 
-def test_the_same_data_give_the_same_page(sample):
+def test_the_same_data_give_the_same_page(sample, bare):
     assert html(sample) == html(sample)
 
 
@@ -91,8 +96,8 @@ def test_without_any_fraction_there_is_no_plot_and_no_excuse(row, of):
     assert "left out" not in words(page)
 
 
-def test_hostile_text_adds_no_element_and_no_attribute(sample, hostile):
-    benign, evil = Outline(html(sample)), Outline(html(hostile))
+def test_hostile_text_adds_no_element_and_no_attribute(whole, hostile):
+    benign, evil = Outline(whole), Outline(html(hostile))
 
     assert {tag for tag, _ in evil.tags} <= {tag for tag, _ in benign.tags}
     assert {names for _, names in evil.tags} <= {names for _, names in benign.tags} | {("class", "title")}

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from steelyard.report.model import ReportData
-from steelyard.report.terminal import bar, to_text
+from steelyard.report.terminal import to_text
+from steelyard.report.terminal_table import bar
 
 
 def lines_with(text, *words):

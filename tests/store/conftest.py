@@ -44,7 +44,7 @@ def _batch(*responses, **work):
     return Batch(responses=responses, **work)
 
 
-def _score(value=1.0, cell_id="c", status=Status.OK, item_id="i", form_id="f", scorer="acc", **more):
+def _score(value=1.0, cell_id="c", status=Status.OK, *, item_id="i", form_id="f", scorer="acc", **more):
     return Score(cell_id, RUN.run_id, item_id, form_id, 0, scorer, status, value, **more)
 
 

@@ -35,6 +35,7 @@ FLAGS: tuple[tuple[str, Any, str, str], ...] = (
     ("limit", int, _WHAT, "A seeded random subset of the items; a larger limit contains the smaller."),
     ("items", str, _WHAT, "Item ids with commas, in any order, instead of a limit."),
     ("data", Path, _WHAT, "Folder or file with benchmark data (or STEELYARD_DATA); else the hub."),
+    ("revision", str, _WHAT, "Branch, tag or commit of the data on the hub. Default: the pinned commit."),
     ("store", Path, _WHAT, "Folder of the tables. Default: runs/study."),
     ("seed", int, _WHAT, "Names every random stream of the study. Default: 0."),
     ("skip_refused", bool, _WHAT, "Leave out forms that make no sense for a task instead of stopping."),

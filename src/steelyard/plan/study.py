@@ -71,6 +71,7 @@ class Study(BaseModel):
     )
     skip_refused: bool = Field(default=False, description="leave out forms that make no sense for a task")
     data: Path | None = Field(default=None, description="folder or file with benchmark data; else the hub")
+    revision: str | None = Field(default=None, description="of the data on the hub; none: the pinned commit")
     store: Path = Field(default=Path("runs/study"), description="folder of the tables")
     batch_size: int = Field(default=16, ge=1, description="requests at once")
     device: str = Field(default="auto", description="cpu, cuda, ...")

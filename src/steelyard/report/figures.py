@@ -28,7 +28,8 @@ FORMATS = ("svg", "png", "pdf", "html")
 
 WIDTH = 300  # of a panel, pixels
 STEP = 13  # height of a model in a row, pixels
-FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+# The converter measures text with these metrics, so a label that fits there fits in a browser.
+FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 
 
 def score_plot(data: ReportData) -> alt.ConcatChart:

@@ -140,7 +140,7 @@ def load_sources(study: Study) -> tuple[Source, ...]:
 
 
 def _source(name: str, study: Study) -> Source:
-    loaded = load(name, data=study.data, seed=study.seed)
+    loaded = load(name, data=study.data, seed=study.seed, revision=study.revision)
     own = templates(loaded.benchmark.name)
     if catalog.is_own(name):
         from steelyard.benchmarks.custom import read_custom

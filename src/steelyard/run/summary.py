@@ -172,7 +172,8 @@ def _estimate(scorer: str, metric: str, column: Column, kept: list[int], context
             return score_interval(y, groups=groups, level=level, deterministic=not _sampled(context.form))
         case "sum":
             values = np.array([column.values[n] for n in kept], dtype=float)
-            return (total_t if metric.endswith("_sum") else mean_t)(values, groups=groups, level=level)
+            of = total_t if metric.endswith("_sum") else mean_t
+            return of(values, groups=groups, level=level, deterministic=True)
         case "ratio":
             bits = np.array([-column.details[n]["nats"] / np.log(2) for n in kept])
             size = np.array([column.details[n]["bytes"] for n in kept], dtype=float)
