@@ -16,7 +16,9 @@ from steelyard.core.errors import UnknownNameError
 from steelyard.core.text import answer_class, normalise_answer
 from steelyard.core.types import Generate, Identity, Likelihood, Sampling, Tokens
 
-IDENTITY = Identity(model="m", backend="transformers", weights_digest="w", tokenizer_digest="t", dtype="float32")
+IDENTITY = Identity(
+    model="m", backend="transformers", weights_digest="w", tokenizer_digest="t", dtype="float32"
+)
 GENERATE = Generate("p", Sampling(max_tokens=5, stop=("a", "b"), temperature=0.7), draw=1, seed=3)
 TOKENS = Tokens((1, 2, 3), 3)
 
@@ -27,7 +29,9 @@ def test_a_request_id_is_the_same_in_another_process():
         "i=Identity(model='m',backend='transformers',weights_digest='w',tokenizer_digest='t',dtype='float32');"
         "print(ids.request_id(i, Likelihood('c','d'), None))"
     )
-    outside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    outside = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
     assert outside == ids.request_id(IDENTITY, Likelihood("c", "d"), None)
 
 

@@ -19,7 +19,11 @@ RANDOM, SMART = get("mc_rnd"), get("mc")
 
 def text_item(n: int, *aliases: str, **fields: str) -> Item:
     return Item(
-        item_id=f"t{n}", benchmark="b", question=f"q{n}", reference=TextAnswer(aliases or (f"w{n}",)), fields=fields
+        item_id=f"t{n}",
+        benchmark="b",
+        question=f"q{n}",
+        reference=TextAnswer(aliases or (f"w{n}",)),
+        fields=fields,
     )
 
 

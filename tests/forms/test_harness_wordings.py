@@ -96,7 +96,9 @@ def test_arc_prompts_equal_real_harness_logs(shared_data):
         assert gold == [sample["target"]]
 
 
-@pytest.mark.parametrize("variant", ["rc_0shot", "val_rc_5shot", "test_rc_5shot", "val_mc_5shot", "test_mc_5shot"])
+@pytest.mark.parametrize(
+    "variant", ["rc_0shot", "val_rc_5shot", "test_rc_5shot", "val_mc_5shot", "test_mc_5shot"]
+)
 @pytest.mark.parametrize("name", ["arc_easy", "arc_challenge"])
 def test_olmes_wordings_equal_the_reference_renderings(shared_data, name, variant):
     path = shared_data / "olmes_requests" / name / f"{variant}.jsonl.gz"

@@ -131,4 +131,6 @@ def test_shots_come_from_the_items_own_subject_in_source_order():
 
 def test_choice_items_show_their_own_options_to_a_template():
     choice = Item(item_id="c", benchmark="b", question="q", reference=ChoiceAnswer(0, ("x", "y")))
-    assert render_text("{% for o in options %}{{ o.letter }}{{ o.text }}{% endfor %}", one(), choice) == "AxBy"
+    assert (
+        render_text("{% for o in options %}{{ o.letter }}{{ o.text }}{% endfor %}", one(), choice) == "AxBy"
+    )

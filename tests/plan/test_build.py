@@ -106,9 +106,14 @@ def test_forms_that_make_no_sense_are_refused_by_name_all_at_once():
 
 
 def test_refused_forms_can_be_left_out_and_are_noted():
-    wanted = load_study(None, {"model": "simulated", "tasks": "mini", "forms": "mc_ao,nlg", "skip_refused": True})
+    wanted = load_study(
+        None, {"model": "simulated", "tasks": "mini", "forms": "mc_ao,nlg", "skip_refused": True}
+    )
     plan = build(wanted, open_simulated("simulated"), load_sources(wanted))
-    assert {(f.benchmark, f.formulation.name) for f, _ in plan.forms} >= {("mini_math", "mc_ao"), ("mini_facts", "nlg")}
+    assert {(f.benchmark, f.formulation.name) for f, _ in plan.forms} >= {
+        ("mini_math", "mc_ao"),
+        ("mini_facts", "nlg"),
+    }
     assert any("mini_facts mc_ao" in note for note in plan.notes)
 
 
@@ -175,7 +180,15 @@ def test_items_set_aside_as_shots_are_never_evaluated_with_shots():
 
 def test_yes_no_benchmarks_say_that_mc_rnd_equals_mc(shared_data):
     wanted = load_study(
-        None, {"model": "simulated", "tasks": "boolq", "forms": "mc_rnd", "limit": 5, "data": shared_data, "shots": 0}
+        None,
+        {
+            "model": "simulated",
+            "tasks": "boolq",
+            "forms": "mc_rnd",
+            "limit": 5,
+            "data": shared_data,
+            "shots": 0,
+        },
     )
     plan = build(wanted, open_simulated("simulated"), load_sources(wanted))
     assert any("equals mc" in note for note in plan.notes)
@@ -246,7 +259,10 @@ def test_a_study_file_and_flags_are_two_spellings(tmp_path):
 
 
 def test_commas_between_a_models_options_do_not_split_it():
-    assert study(model="simulated:ability=1,seed=2, smollm2").model == ("simulated:ability=1,seed=2", "smollm2")
+    assert study(model="simulated:ability=1,seed=2, smollm2").model == (
+        "simulated:ability=1,seed=2",
+        "smollm2",
+    )
 
 
 def test_several_draws_are_sampled_and_one_is_greedy():

@@ -89,6 +89,14 @@ def test_a_wording_without_a_score_is_counted_and_not_taken_as_zero(row):
     assert cells.template(entry) == "median of 19 of 20 templates"
 
 
+def test_many_different_notes_on_many_wordings_are_counted(row):
+    (few,) = collapse([row(template=f"t{i}", diagnostics=(f"note {i % 3}",)) for i in range(20)])
+    (many,) = collapse([row(template=f"t{i}", diagnostics=(f"note {i}",)) for i in range(20)])
+    assert cells.diagnostics(few) == ("note 0", "note 1", "note 2")
+    (text,) = cells.diagnostics(many)
+    assert text.startswith("20 different notes stand on single templates")
+
+
 def test_faults_add_up_over_templates_but_not_over_metrics_and_duplicates_stay_items(row):
     counts = {"n": 80, "cut": 3, "duplicates": 2, "ties": 0}
     rows = [row(template=t, metric=m, validity=counts) for t in ("a", "b", "c") for m in ("x", "y")]

@@ -99,18 +99,22 @@ class Failing:
     def __init__(self, bad: int):
         self._inner = open_simulated("simulated")
         self.identity, self.capabilities = self._inner.identity, self._inner.capabilities
-        self.encode, self.chat_prompt, self.close = self._inner.encode, self._inner.chat_prompt, self._inner.close
+        self.encode, self.chat_prompt, self.close = (
+            self._inner.encode,
+            self._inner.chat_prompt,
+            self._inner.close,
+        )
         self.bad = bad
 
     def run(self, work, done=frozenset(), *, batch_size, cancelled=lambda: False):
         for batch in self._inner.run(work, done, batch_size=batch_size, cancelled=cancelled):
-            responses = []
-            for response in batch.responses:
-                if self.bad > 0:
-                    self.bad -= 1
-                    response = Response(request_id=response.request_id, finish=Finish.ERROR, error="the server died")
-                responses.append(response)
-            yield Batch(responses=tuple(responses))
+            yield Batch(responses=tuple(self._broken(r) for r in batch.responses))
+
+    def _broken(self, response):
+        if self.bad <= 0:
+            return response
+        self.bad -= 1
+        return Response(request_id=response.request_id, finish=Finish.ERROR, error="the server died")
 
 
 def test_failed_requests_are_reported_as_missing_and_asked_again(tmp_path, monkeypatch):

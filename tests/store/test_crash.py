@@ -95,7 +95,7 @@ def test_a_writer_killed_at_any_instant_loses_nothing_that_it_said_was_written(t
         nursery.stdin.close()
     assert len(before) > 40
     open_store(tmp_path)
-    assert not [p for p in tmp_path.rglob(".tmp-*")]
+    assert list(tmp_path.rglob(".tmp-*")) == []
 
 
 def test_two_processes_may_write_one_store_at_once(tmp_path):

@@ -9,6 +9,7 @@ from steelyard.report.group import Spread
 from steelyard.report.model import ReportData, ScoreRow
 
 Entry = ScoreRow | Spread
+SPREAD_NOTES = 4
 
 # status of a cell without a value -> words
 REASONS = {
@@ -130,9 +131,17 @@ def form_name(row: ScoreRow) -> str:
     return f"{name(row.form)} {row.shots}-shot" if row.shots else name(row.form)
 
 
+def diagnostics(entry: Entry) -> tuple[str, ...]:
+    """The notes on a score; many different ones on many wordings are counted instead of listed."""
+    if isinstance(entry, Spread) and len(entry.diagnostics) > SPREAD_NOTES:
+        count = f"{len(entry.diagnostics):,} different notes stand on single templates"
+        return (f"{count}; the table of all scores and the JSON report have them",)
+    return entry.diagnostics
+
+
 def footnotes(entries: Iterable[Entry]) -> dict[str, int]:
     """Diagnostics -> number of the footnote, in order of first mention."""
-    texts = distinct(text for entry in entries for text in entry.diagnostics)
+    texts = distinct(text for entry in entries for text in diagnostics(entry))
     return {text: index for index, text in enumerate(texts, start=1)}
 
 

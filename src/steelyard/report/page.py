@@ -68,7 +68,7 @@ def _view(data: ReportData) -> dict[str, Any]:
     """All that the template shows, as text."""
     headline = data.headline()
     entries = collapse(headline)
-    notes = cells.footnotes(data.scores)
+    notes = cells.footnotes([*entries, *data.scores])
     records = faults(data.scores)
     more = len(data.scores) > len(entries)
     shown = data.examples[:EXAMPLES]

@@ -112,7 +112,7 @@ class Layout:
             "chance": cells.chance(entry),
             "n": cells.n_items(entry),
             "k": cells.draws(entry),
-            "note": " ".join(str(self.notes[text]) for text in entry.diagnostics),
+            "note": " ".join(str(self.notes[text]) for text in cells.diagnostics(entry)),
         }
 
     def tables(self, entries: Sequence[ScoreRow | Spread]) -> Iterable[Any]:

@@ -90,7 +90,7 @@ def _line(
         "chance": cells.chance(entry),
         "n": cells.n_items(entry),
         "k": cells.draws(entry),
-        "notes": [notes[text] for text in entry.diagnostics],
+        "notes": [notes[text] for text in cells.diagnostics(entry)],
     }
 
 
