@@ -16,7 +16,7 @@ from steelyard.forms.templates import templates
 from steelyard.plan.build import Source, build
 from steelyard.plan.cost import cost, distinct_prefixes
 from steelyard.plan.study import Study, load_study
-from steelyard.run.session import load_sources
+from steelyard.running.session import load_sources
 
 
 def study(**keys) -> Study:

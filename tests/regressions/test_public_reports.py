@@ -36,8 +36,8 @@ from steelyard.forms.formulation import get as formulation
 from steelyard.forms.render import Form, render
 from steelyard.forms.templates import render_text, templates
 from steelyard.plan.study import load_study
-from steelyard.run.session import judge, run
-from steelyard.run.summary import summarise
+from steelyard.running.session import judge, run
+from steelyard.running.summary import summarise
 from steelyard.scoring.choice import NORMALISATIONS, OptionScore, judge_choice
 from steelyard.scoring.registry import judge_generation
 from steelyard.stats import score_interval
@@ -344,7 +344,7 @@ def test_row_21_whole_shots_are_dropped_first_and_what_does_not_fit_is_counted(n
 
 
 def test_row_22_a_crash_loses_at_most_a_batch_and_a_fully_answered_run_still_works(tmp_path):
-    """LE #2533, #2548, #2140. Kills at random instants: tests/run/test_session.py."""
+    """LE #2533, #2548, #2140. Kills at random instants: tests/running/test_session.py."""
     keys = {"model": "simulated", "tasks": "simulated", "forms": "nlg,mc", "limit": 9, "batch_size": 3}
     whole, stopped = (load_study(None, {**keys, "store": tmp_path / name}) for name in ("whole", "stopped"))
     run(whole)

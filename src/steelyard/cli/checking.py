@@ -11,7 +11,7 @@ from steelyard.benchmarks.check import Report, check_file
 from steelyard.benchmarks.custom import load_custom, read_custom
 from steelyard.core.errors import DataError, InputError
 from steelyard.forms.templates import parse_templates, render_text
-from steelyard.report.display import visible
+from steelyard.reporting.display import visible
 from steelyard.scoring.registry import for_form
 
 _MOST = 50  # warnings on a terminal

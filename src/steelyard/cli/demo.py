@@ -10,9 +10,9 @@ from rich.console import Console
 from steelyard.cli.reporting import show, write_page
 from steelyard.cli.running import Interrupt, sentence
 from steelyard.plan.study import Study
-from steelyard.run.progress import Bar
-from steelyard.run.session import run
-from steelyard.run.summary import summarise
+from steelyard.running.progress import Bar
+from steelyard.running.session import run
+from steelyard.running.summary import summarise
 
 # Small enough for two CPU cores in a few minutes, large enough for every kind of number. Each is a study of
 # its own, all in one store: what they share is asked once.

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from steelyard.run.environment import hardware, versions
+from steelyard.running.environment import hardware, versions
 
 EXTRAS = {
     "hf": (("torch", "transformers", "tokenizers", "safetensors", "gguf"), "local models"),

@@ -11,8 +11,8 @@ from rich.table import Table
 from steelyard.plan.build import Plan
 from steelyard.plan.cost import Cost, cost
 from steelyard.plan.study import Study
-from steelyard.run.estimate import Speed, probe_speed, seconds_left
-from steelyard.run.session import answered, load_sources, plan_model
+from steelyard.running.estimate import Speed, probe_speed, seconds_left
+from steelyard.running.session import answered, load_sources, plan_model
 
 
 def plan_study(study: Study, *, probe: bool, as_json: bool) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from steelyard.core.errors import InputError
-from steelyard.report.model import ReportData, to_json_text
-from steelyard.run.session import judge
-from steelyard.run.summary import summarise
+from steelyard.reporting.model import ReportData, to_json_text
+from steelyard.running.session import judge
+from steelyard.running.summary import summarise
 
 
 def report_store(
@@ -20,7 +20,7 @@ def report_store(
     data = summarise(store, level=level)
     written = [write_page(data, html)] if html else []
     if plot:
-        from steelyard.report.figures import save, score_plot
+        from steelyard.reporting.figures import save, score_plot
 
         save(score_plot(data), plot)
         written.append(plot)
@@ -34,7 +34,7 @@ def report_store(
 
 def show(data: ReportData, store: Path, *, every: bool = False) -> None:
     """Print the tables."""
-    from steelyard.report.terminal import render
+    from steelyard.reporting.terminal import render
 
     console = Console(highlight=False)
     console.print(render(data, width=console.width, all_metrics=every, store=str(store)))
@@ -42,7 +42,7 @@ def show(data: ReportData, store: Path, *, every: bool = False) -> None:
 
 def write_page(data: ReportData, path: Path) -> Path:
     """Write the HTML page."""
-    from steelyard.report.page import html
+    from steelyard.reporting.page import html
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

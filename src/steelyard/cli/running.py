@@ -12,8 +12,8 @@ from types import FrameType
 from rich.console import Console
 
 from steelyard.plan.study import Study
-from steelyard.run.progress import Bar
-from steelyard.run.session import ModelOutcome, Outcome, run
+from steelyard.running.progress import Bar
+from steelyard.running.session import ModelOutcome, Outcome, run
 
 
 class Interrupt:

@@ -11,8 +11,8 @@ from steelyard.core.errors import InputError
 from steelyard.core.types import Ask, Generate, Work
 from steelyard.plan.build import Plan, Source
 from steelyard.plan.study import Study
-from steelyard.report.display import visible
-from steelyard.run.session import load_sources, plan_model
+from steelyard.reporting.display import visible
+from steelyard.running.session import load_sources, plan_model
 
 
 def show_item(study: Study, item: str, *, as_json: bool) -> None:

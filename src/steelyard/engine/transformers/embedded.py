@@ -80,8 +80,8 @@ def resolve_embedded(
         raise UnknownNameError("embedded model", name, known)
     model = known[name]
     tell = progress or (lambda _: None)
-    parent = cache_root(cache_dir) / "embedded"
-    final = parent / f"{name}-{model.sha256[:12]}-{CONVERTER}"
+    final = _final(model, cache_dir)
+    parent = final.parent
     if _complete(final):
         return final
     with temporary_folder(parent) as work:
@@ -94,6 +94,19 @@ def resolve_embedded(
         write_json(made / "manifest.json", {"source": model.sha256, "converter": CONVERTER, "files": files})
         _publish(made, final, work)
     return final
+
+
+def embedded_folder(name: str, *, cache_dir: str | Path | None = None) -> Path | None:
+    """The folder of an embedded model where it is made already, else None. Raises UnknownNameError."""
+    known = catalog()
+    if name not in known:
+        raise UnknownNameError("embedded model", name, known)
+    folder = _final(known[name], cache_dir)
+    return folder if _complete(folder) else None
+
+
+def _final(model: Embedded, cache_dir: str | Path | None) -> Path:
+    return cache_root(cache_dir) / "embedded" / f"{model.name}-{model.sha256[:12]}-{CONVERTER}"
 
 
 def _complete(folder: Path) -> bool:

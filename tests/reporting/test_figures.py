@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from steelyard.core.errors import InputError, MissingError, RefusedError, UnknownNameError
-from steelyard.report import figures
-from steelyard.report.group import WORDINGS, Spread
+from steelyard.reporting import figures
+from steelyard.reporting.group import WORDINGS, Spread
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")

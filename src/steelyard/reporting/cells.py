@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from steelyard.report.display import MISSING, distinct, name, number, plural
-from steelyard.report.group import Spread
-from steelyard.report.model import ReportData, ScoreRow
+from steelyard.reporting.display import MISSING, distinct, name, number, plural
+from steelyard.reporting.group import Spread
+from steelyard.reporting.model import ReportData, ScoreRow
 
 Entry = ScoreRow | Spread
 SPREAD_NOTES = 4

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from steelyard.core.errors import InputError, RefusedError, UnknownNameError, missing_package
-from steelyard.report import cells, display
-from steelyard.report.group import Spread, collapse, first_of
-from steelyard.report.model import ReportData, ScoreRow
+from steelyard.reporting import cells, display
+from steelyard.reporting.group import Spread, collapse, first_of
+from steelyard.reporting.model import ReportData, ScoreRow
 
 if TYPE_CHECKING:
     import altair as alt

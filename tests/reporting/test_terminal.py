@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from steelyard.report.model import ReportData
-from steelyard.report.terminal import to_text
-from steelyard.report.terminal_table import bar
+from steelyard.reporting.model import ReportData
+from steelyard.reporting.terminal import to_text
+from steelyard.reporting.terminal_table import bar
 
 
 def lines_with(text, *words):
@@ -160,6 +160,6 @@ def test_the_bar_always_shows_the_point_inside_its_limits(row, a, b, c):
 
 def test_importing_the_report_loads_nothing_heavy():
     heavy = "{'rich', 'altair', 'vl_convert', 'jinja2', 'numpy'}"
-    code = f"import sys, steelyard.report; print(*(set(sys.modules) & {heavy}))"
+    code = f"import sys, steelyard.reporting; print(*(set(sys.modules) & {heavy}))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ""

@@ -1,9 +1,9 @@
 """Reports: the numbers of a study as values, on a terminal, as one HTML page, as a figure and as JSON."""
 
-from steelyard.report.figures import save, score_plot, to_svg
-from steelyard.report.model import ReportData, ScoreRow, to_json_text
-from steelyard.report.page import html
-from steelyard.report.terminal import render, to_text
+from steelyard.reporting.figures import save, score_plot, to_svg
+from steelyard.reporting.model import ReportData, ScoreRow, to_json_text
+from steelyard.reporting.page import html
+from steelyard.reporting.terminal import render, to_text
 
 __all__ = [
     "ReportData",

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.report import cells, display
-from steelyard.report.group import WORDINGS, Spread, collapse, faults
+from steelyard.reporting import cells, display
+from steelyard.reporting.group import WORDINGS, Spread, collapse, faults
 
 
 @given(st.text(st.characters(), max_size=60))

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from steelyard.report import cells, display
-from steelyard.report.group import Spread, first_of
-from steelyard.report.model import ScoreRow
+from steelyard.reporting import cells, display
+from steelyard.reporting.group import Spread, first_of
+from steelyard.reporting.model import ScoreRow
 
 if TYPE_CHECKING:
     from rich.table import Table

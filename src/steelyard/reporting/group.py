@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from steelyard.report.model import VALIDITY, ScoreRow
+from steelyard.reporting.model import VALIDITY, ScoreRow
 
 WORDINGS = 12
 """With more templates than this, a form is shown by their distribution instead of by a row per template."""

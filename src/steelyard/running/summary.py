@@ -16,7 +16,7 @@ import numpy as np
 from steelyard.core.rng import stream
 from steelyard.core.types import Status
 from steelyard.forms.formulation import FORMULATIONS
-from steelyard.report.model import ReportData, ScoreRow
+from steelyard.reporting.model import ReportData, ScoreRow
 from steelyard.scoring import registry
 from steelyard.scoring.corpus import corpus_score
 from steelyard.stats import (
@@ -281,8 +281,6 @@ def _diagnostics(column: Column, estimate: Estimate | None, context: _Context) -
     ):
         if context.flags.get(flag):
             yield f"{context.flags[flag]} {sentence}"
-    if context.source and not context.source.selection.startswith("all "):
-        yield f"items: {context.source.selection}"
 
 
 # ---------------------------------------------------------------------------------------------- the rest
@@ -325,9 +323,9 @@ def _plain(row: RunRow | SourceRow) -> dict[str, Any]:
 def _examples(store: Store, forms: Mapping[str, FormRow], each: int = 2) -> Iterator[dict[str, Any]]:
     """A few answers of each generative form, as they came."""
     table = store.query(
-        "SELECT s.form_id, s.item_id, i.question, i.reference, r.text, s.value, s.status FROM scores s "
+        "SELECT s.form_id, s.item_id, u.model, i.question, i.reference, r.text, s.value, s.status FROM scores s "
         "JOIN asks a ON a.cell_id = s.cell_id AND a.role = 'generate' "
-        "JOIN responses r ON r.request_id = a.request_id "
+        "JOIN responses r ON r.request_id = a.request_id JOIN runs u ON u.run_id = s.run_id "
         "JOIN forms f ON f.form_id = s.form_id AND s.scorer = f.scorers[1] "
         "JOIN items i ON i.benchmark = f.benchmark AND i.item_id = s.item_id "
         "QUALIFY row_number() OVER (PARTITION BY s.form_id ORDER BY s.item_id, s.sample, s.run_id) <= ? "
@@ -337,6 +335,7 @@ def _examples(store: Store, forms: Mapping[str, FormRow], each: int = 2) -> Iter
     for row in table.to_pylist():
         form = forms[row["form_id"]]
         yield {
+            "model": restore(row["model"]),
             "benchmark": form.benchmark,
             "form": form.formulation,
             "item_id": restore(row["item_id"]),

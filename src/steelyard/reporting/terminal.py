@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from steelyard.report import cells, display
-from steelyard.report.group import Spread, collapse, fault_keys, faults, first_of
-from steelyard.report.model import ReportData, ScoreRow
-from steelyard.report.terminal_table import GAP, Layout, plain_grid
+from steelyard.reporting import cells, display
+from steelyard.reporting.group import Spread, collapse, fault_keys, faults, first_of
+from steelyard.reporting.model import ReportData, ScoreRow
+from steelyard.reporting.terminal_table import GAP, Layout, plain_grid
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -11,9 +11,9 @@ from importlib.resources import files
 from typing import Any
 
 from steelyard.core.errors import MissingError, RefusedError
-from steelyard.report import cells, display, figures, view
-from steelyard.report.group import Faults, Spread, collapse, fault_keys, faults, first_of
-from steelyard.report.model import RUN_KEYS, SOURCE_KEYS, WORK_KEYS, ReportData, ScoreRow
+from steelyard.reporting import cells, display, figures, view
+from steelyard.reporting.group import Faults, Spread, collapse, fault_keys, faults, first_of
+from steelyard.reporting.model import RUN_KEYS, SOURCE_KEYS, WORK_KEYS, ReportData, ScoreRow
 
 PROSE = 2000  # characters shown of a note or diagnostic
 EXAMPLES = 24  # shown at most
@@ -40,7 +40,7 @@ def html(data: ReportData) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    folder = files("steelyard.report")
+    folder = files("steelyard.reporting")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -16,9 +16,9 @@ from steelyard.core.errors import InputError
 from steelyard.core.types import Batch, Finish, Response
 from steelyard.engine.simulated import open_simulated
 from steelyard.plan.study import load_study
-from steelyard.run import session
-from steelyard.run.session import judge, run
-from steelyard.run.summary import summarise
+from steelyard.running import session
+from steelyard.running.session import judge, run
+from steelyard.running.summary import summarise
 from steelyard.store.reader import open_read
 
 STUDY = {"model": "simulated", "tasks": "simulated", "forms": "nlg,mc,mc_rnd,ll", "limit": 12, "repeats": 3}
@@ -160,7 +160,7 @@ def test_a_benchmark_of_ones_own_runs_and_changed_content_is_reported(tmp_path):
 KILLED = """
 import sys
 from steelyard.plan.study import load_study
-from steelyard.run.session import run
+from steelyard.running.session import run
 run(load_study(None, {study!r} | {{"store": sys.argv[1]}}))
 """
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.report.model import ReportData
-from steelyard.report.page import html
+from steelyard.reporting.model import ReportData
+from steelyard.reporting.page import html
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
 

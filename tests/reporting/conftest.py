@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from steelyard.report.model import ReportData, ScoreRow
+from steelyard.reporting.model import ReportData, ScoreRow
 
 BENCHMARKS = {
     "gsm8k": ("mathematical reasoning", 5, {"nlg": (0.025, None), "mc_rnd": (0.415, 0.25)}),

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from steelyard.report import cells, display
-from steelyard.report.figures import PALETTE
-from steelyard.report.group import Faults, Spread, fault_keys, first_of
-from steelyard.report.model import ReportData, ScoreRow
+from steelyard.reporting import cells, display
+from steelyard.reporting.figures import PALETTE
+from steelyard.reporting.group import Faults, Spread, fault_keys, first_of
+from steelyard.reporting.model import ReportData, ScoreRow
 
 CELL = 200  # characters of a value in a table of records
 PASSAGE = 600  # of a question, gold or answer

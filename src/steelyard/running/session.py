@@ -24,9 +24,9 @@ from steelyard.forms.render import Form
 from steelyard.forms.templates import parse_templates, templates
 from steelyard.plan.build import Plan, Source, build
 from steelyard.plan.study import Study
-from steelyard.run.environment import hardware, versions
-from steelyard.run.models import open_model
-from steelyard.run.progress import Progress, Silent
+from steelyard.running.environment import hardware, versions
+from steelyard.running.models import open_model
+from steelyard.running.progress import Progress, Silent
 from steelyard.scoring import registry
 from steelyard.scoring.judge import Judged, judge_store
 from steelyard.store.reader import Store, open_read

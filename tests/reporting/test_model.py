@@ -3,7 +3,7 @@ import json
 import pytest
 
 from steelyard.core.errors import InputError, UnknownNameError
-from steelyard.report.model import to_json_text
+from steelyard.reporting.model import to_json_text
 
 KEYS = [
     "model", "step", "benchmark", "form", "template", "metric", "value", "se", "low", "high", "level", "n_items",
