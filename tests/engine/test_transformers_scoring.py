@@ -179,7 +179,7 @@ def test_a_model_that_gives_no_numbers_is_an_error_and_not_a_score(tiny):
 
 @pytest.mark.model
 def test_likelihoods_of_the_embedded_model_equal_a_plain_forward(smollm2):
-    backend = open_transformers("smollm2", token_logprobs=True)
+    backend = open_transformers("smollm2", token_logprobs=True, threads=1)
     pairs = [
         ("The capital of France is", " Paris."),
         ("The capital of France is", " Lyon, the second city of the country."),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steelyard.store import escape, restore
@@ -28,9 +28,11 @@ TRICKY = st.lists(
         ]
     )
 ).map("".join)
-ANY = st.text(st.characters(exclude_categories=[]), max_size=30)
+ANY = st.lists(st.sampled_from("\ud800\udfff\ufffd") | st.characters()).map("".join)
 
 
+@example("\ufffd\\ud800")
+@example("\ufffd\\ufffd\\ud800")
 @given(TRICKY | ANY)
 def test_any_text_comes_back_unchanged_and_is_valid_utf_8_in_between(text):
     stored = escape(text)

@@ -23,6 +23,12 @@ KINDS = {
 }
 
 
+# a union inside st.text would draw surrogates in proportion to their number, that is hardly ever
+ANY_TEXT = st.lists(st.sampled_from("\ud800\udbff\udc00\udfff\0\ufffd\\") | st.characters(), max_size=6).map(
+    "".join
+)
+
+
 @pytest.fixture
 def writer(tmp_path):
     return open_store(tmp_path)
@@ -119,9 +125,9 @@ def test_the_views_agree_with_the_rules_told_in_plain_python(tmp_path_factory, m
 @given(
     st.lists(
         st.tuples(
-            st.text(st.characters(exclude_categories=[]), max_size=5),
+            ANY_TEXT,
             st.floats(),
-            st.none() | st.text(st.characters(exclude_categories=[])),
+            st.none() | ANY_TEXT,
             st.none() | st.lists(st.floats(), max_size=3).map(tuple),
         ),
         max_size=4,
@@ -272,7 +278,7 @@ def test_a_wrong_query_is_an_input_error(tmp_path, writer, make, sql):
 
 # --------------------------------------------------------------------------------------- paths, many parts
 @pytest.mark.parametrize(
-    "name", ["a b", "it's", 'q"q', "ünï漢😀", "*", "[ab]", "wh?t", "k=v", "%41 #x", "{a,b}", "a,b;c"]
+    "name", ["a b", "it's", 'q"q', "ünï漢😀", "*", "[ab]", "wh?t", "request_id=v", "%41 #x", "{a,b}", "a,b;c"]
 )
 def test_any_name_of_a_folder_works(tmp_path, make, name):
     # neighbours that a pattern would match

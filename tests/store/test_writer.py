@@ -208,6 +208,7 @@ def test_a_cell_that_asks_something_else_than_before_is_refused(tmp_path, make):
 def test_an_ask_without_a_request_gives_way_to_one_with(tmp_path, make):
     with open_store(tmp_path) as writer, open_read(tmp_path) as store:
         assert writer.add_asks([make.ask(None, flags=("overlong",))]) == 1
+        assert writer.add_asks([make.ask(None, flags=("overlong",))]) == 0
         assert writer.add_asks([make.ask("r")]) == 1
         assert writer.add_asks([make.ask(None, flags=("overlong",)), make.ask("r")]) == 0
         store.refresh()

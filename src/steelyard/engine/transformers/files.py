@@ -79,6 +79,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes a JSON file as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    Path(temporary).chmod(0o644)  # a cache may be shared; mkstemp makes files for their owner alone
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(value, file, indent=1, sort_keys=True)
