@@ -50,7 +50,9 @@ def main(root: Path) -> None:
             rows = [process_hellaswag(root, row) for row in rows]
         out[name] = [render(environment, task, description(root, name, row), row) for row in rows]
     out["generation"] = {
-        name: yaml.load((root / "lm_eval" / "tasks" / file).read_text("utf-8"), Loader=Loader)["generation_kwargs"]
+        name: yaml.load((root / "lm_eval" / "tasks" / file).read_text("utf-8"), Loader=Loader)[
+            "generation_kwargs"
+        ]
         for name, (file,) in TASKS.items()
         if name in {"gsm8k", "triviaqa", "humaneval"}
     }

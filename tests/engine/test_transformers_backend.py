@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from steelyard.core.errors import BackendError, InputError, MissingError, RefusedError, UnknownNameError
+from steelyard.core.prefixes import distinct_prefixes
 from steelyard.core.types import Finish, Generate, Likelihood, Sampling, Tokens, Work
 from steelyard.engine.transformers import answer as answering
 from steelyard.engine.transformers.backend import open_transformers
-from steelyard.engine.transformers.batching import count_prefixes
 from steelyard.engine.transformers.embedded import catalog, resolve_embedded
 from steelyard.engine.transformers.resolve import resolve
 
@@ -205,8 +205,8 @@ def test_a_checkpoint_that_lacks_weights_is_refused_and_not_filled_with_noise(ti
 
 
 def test_prefixes_are_counted_once():
-    assert count_prefixes([]) == 0
-    assert count_prefixes([(1, 2), (1, 3), (2,), (1, 2)]) == 4
+    assert distinct_prefixes([]) == 0
+    assert distinct_prefixes([(1, 2), (1, 3), (2,), (1, 2)]) == 4
 
 
 # ------------------------------------------------------------------------------------------ finding a model

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from steelyard.benchmarks.simulated import load_simulated
 from steelyard.core.errors import InputError, RefusedError, StudyError, UnknownNameError
+from steelyard.core.prefixes import distinct_prefixes
 from steelyard.core.types import Generate, Role
 from steelyard.engine.simulated import open_simulated
 from steelyard.forms.templates import templates
 from steelyard.plan.build import Source, build
-from steelyard.plan.cost import cost, distinct_prefixes
+from steelyard.plan.cost import cost
 from steelyard.plan.study import Study, load_study
 from steelyard.running.session import load_sources
 

@@ -19,15 +19,19 @@ from steelyard.running.summary import summarise
 STUDIES: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "the same items generated, chosen among options, and scored by likelihood",
-        {"tasks": "mini", "forms": "nlg,mc,mc_rnd,ll,letters", "limit": 16, "skip_refused": True},
+        {"tasks": "mini_math,mini_facts,mini_reading", "forms": "nlg,mc,mc_rnd,ll", "limit": 10, "shots": 1},
+    ),
+    (
+        "programs, told from wrong ones without running any",
+        {"tasks": "mini_code", "forms": "mc,ll", "limit": 10},
     ),
     (
         "several wordings of one question",
-        {"tasks": "mini_facts", "forms": "mc", "templates": "all", "limit": 16},
+        {"tasks": "mini_facts", "forms": "mc,letters", "templates": "all", "limit": 10, "shots": 1},
     ),
     (
         "several draws of one answer",
-        {"tasks": "mini_facts", "forms": "nlg", "repeats": 4, "limit": 16},
+        {"tasks": "mini_facts", "forms": "nlg", "repeats": 4, "limit": 10, "shots": 1},
     ),
 )
 

@@ -127,8 +127,9 @@ def model_name(row: ScoreRow) -> str:
 
 
 def form_name(row: ScoreRow) -> str:
-    """The form with its shots; zero shots go without saying."""
-    return f"{name(row.form)} {row.shots}-shot" if row.shots else name(row.form)
+    """The form with its shots and what is not usual about it; zero shots go without saying."""
+    shots = f"{row.shots}-shot" if row.shots else ""
+    return " ".join(part for part in (name(row.form), shots, name(row.variant)) if part)
 
 
 def diagnostics(entry: Entry) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ def _labels(entries: Iterable[ScoreRow | Spread], *, several: bool) -> list[str]
         else:
             template = row.template
             text = cells.form_name(row) + (f" · {display.name(template, 24)}" if several else "")
-        form = (row.form, row.shots, template)
+        form = (row.form, row.shots, row.variant, template)
         label, copy = text, 1
         while known.setdefault(label, form) != form:
             copy += 1

@@ -46,7 +46,7 @@ def collapse(rows: Iterable[ScoreRow]) -> list[ScoreRow | Spread]:
     """Rows in their order; the wordings of a form become one `Spread` where there are more than `WORDINGS`."""
     together: dict[tuple[object, ...], list[ScoreRow]] = {}
     for row in rows:
-        key = (row.model, row.step, row.benchmark, row.form, row.shots, row.metric, row.unit)
+        key = (row.model, row.step, row.benchmark, row.form, row.shots, row.variant, row.metric, row.unit)
         together.setdefault(key, []).append(row)
     out: list[ScoreRow | Spread] = []
     for group in together.values():
@@ -88,7 +88,7 @@ def faults(rows: Iterable[ScoreRow]) -> list[Faults]:
     """
     forms: dict[tuple[object, ...], tuple[ScoreRow, dict[str, dict[str, int]]]] = {}
     for row in rows:
-        key = (row.model, row.step, row.benchmark, row.form, row.shots)
+        key = (row.model, row.step, row.benchmark, row.form, row.shots, row.variant)
         templates = forms.setdefault(key, (row, {}))[1]
         counts = templates.setdefault(row.template, {})
         for what, count in row.validity.items():

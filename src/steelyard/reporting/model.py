@@ -54,6 +54,7 @@ class ScoreRow:
         primary: whether this metric stands for the form in tables and plots.
         unit: "fraction" (in [0, 1]), "nats" or "bits/byte".
         capability: what the benchmark is meant to measure.
+        variant: what is not usual about how it was asked ("T=0.7", "chat"), "" for nothing.
     """
 
     model: str
@@ -77,6 +78,7 @@ class ScoreRow:
     unit: str
     capability: str
     shots: int
+    variant: str = ""
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
@@ -92,7 +94,7 @@ class ScoreRow:
     @property
     def form_key(self) -> tuple[object, ...]:
         """What a form is asked of: rows that share it differ by their metric only."""
-        return (self.model, self.step, self.benchmark, self.form, self.template, self.shots)
+        return (self.model, self.step, self.benchmark, self.form, self.template, self.shots, self.variant)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; the keys and their order are part of the contract (docs/report.md)."""
@@ -118,6 +120,7 @@ class ScoreRow:
             "unit": self.unit,
             "capability": self.capability,
             "shots": self.shots,
+            "variant": self.variant,
         }
 
 

@@ -54,8 +54,8 @@ def scores(
 def _in_order(entries: Sequence[ScoreRow | Spread]) -> list[ScoreRow | Spread]:
     """Models side by side: forms, templates and metrics in order of first mention, then models as they come."""
 
-    def form(entry: ScoreRow | Spread) -> tuple[str, int]:
-        return (first_of(entry).form, first_of(entry).shots)
+    def form(entry: ScoreRow | Spread) -> tuple[str, int, str]:
+        return (first_of(entry).form, first_of(entry).shots, first_of(entry).variant)
 
     def wording(entry: ScoreRow | Spread) -> tuple[object, ...]:
         return (*form(entry), cells.template(entry), first_of(entry).metric)

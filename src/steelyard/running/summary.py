@@ -224,7 +224,26 @@ def _row(scorer: str, metric: str, column: Column, kept: list[int], context: _Co
         unit={"sum": "nats", "ratio": "bits/byte"}.get(registry.get(scorer).aggregate, "fraction"),
         capability=str(form.settings.get("capability", "")),
         shots=form.shots,
+        variant=_variant(context),
     )
+
+
+def _variant(context: _Context) -> str:
+    """What tells this form from the usual one of the same name, template and shots."""
+    settings = context.form.settings
+    sampling = settings.get("sampling") or {}
+    parts = []
+    if _sampled(context.form):
+        parts.append(f"T={sampling['temperature']:g}")
+        parts += [f"top_p={sampling['top_p']:g}"] if sampling["top_p"] < 1 else []
+        parts += [f"top_k={sampling['top_k']}"] if sampling["top_k"] is not None else []
+    if settings.get("chat"):
+        parts.append("chat")
+    if context.form.shots and settings.get("shot_mode") == "per_item":
+        parts.append("per-item shots")
+    if context.run.seed:
+        parts.append(f"seed {context.run.seed}")
+    return ", ".join(parts)
 
 
 def _primary(form: FormRow) -> str:
@@ -291,7 +310,7 @@ def _order(benchmarks: list[str]) -> Any:  # noqa: ANN401  a sort key
     def key(row: ScoreRow) -> tuple[Any, ...]:
         place = names.index(row.benchmark) if row.benchmark in names else len(names)
         form = forms.index(row.form) if row.form in forms else len(forms)
-        return row.model, row.step or 0, place, form, row.template, row.shots, not row.primary
+        return row.model, row.step or 0, place, form, row.template, row.shots, row.variant, not row.primary
 
     return key
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from steelyard.core.prefixes import distinct_prefixes
 from steelyard.core.types import Batch, Finish, Generate, Likelihood, Response, Work
-from steelyard.engine.transformers.batching import Row, count_prefixes
+from steelyard.engine.transformers.batching import Row
 from steelyard.engine.transformers.generate import Generated, Job, generate
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.reference import Passes, Scored, score
@@ -42,7 +43,7 @@ def answer(engine: Engine, batch: Sequence[Row]) -> Batch:
         ),
         asked=sum(map(len, whole)),
         computed=passes.computed,
-        trie=count_prefixes(whole),
+        trie=distinct_prefixes(whole),
         scored=passes.scored,
         steps=passes.steps,
         seconds=time.perf_counter() - started,

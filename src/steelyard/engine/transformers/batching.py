@@ -6,7 +6,7 @@ that a resumed run meets the very batches of an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from steelyard.core.types import Generate, Likelihood, Tokens, Work
@@ -69,21 +69,3 @@ def cut(rows: Iterable[Row], batch_size: int, vocabulary: int) -> list[list[Row]
             batches.append([row])
             kind, width, heads = type(row.work.request), row.length, row.heads
     return batches
-
-
-def count_prefixes(sequences: Iterable[Sequence[int]]) -> int:
-    """Distinct non-empty prefixes of some token sequences: the nodes of their trie.
-
-    >>> count_prefixes([(1, 2, 3), (1, 2, 4), (1, 2, 3)])
-    4
-    """
-    total = 0
-    before: tuple[int, ...] = ()
-    for ids in sorted(tuple(s) for s in sequences):
-        # in sorted order a sequence shares its longest known prefix with the one before it
-        shared = 0
-        while shared < min(len(ids), len(before)) and ids[shared] == before[shared]:
-            shared += 1
-        total += len(ids) - shared
-        before = ids
-    return total

@@ -1,0 +1,213 @@
+"""The commands as a user meets them: output, JSON keys, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from steelyard.cli.main import main
+
+RUN = ["--model", "simulated", "--tasks", "simulated", "--forms", "nlg,mc,ll", "--limit", "8"]
+SCORE_KEYS = [
+    "model",
+    "step",
+    "benchmark",
+    "form",
+    "template",
+    "metric",
+    "value",
+    "se",
+    "low",
+    "high",
+    "level",
+    "n_items",
+    "n_samples",
+    "chance",
+    "status_counts",
+    "diagnostics",
+]
+
+
+@pytest.fixture
+def steelyard(monkeypatch, capsys):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["steelyard", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_run_then_report_then_run_again(steelyard, tmp_path):
+    store = tmp_path / "s"
+    code, out, _ = steelyard("run", *RUN, "--store", store)
+    assert code == 0
+    assert f"Next: steelyard report {store}" in out
+    code, out, _ = steelyard("report", store)
+    assert code == 0
+    assert "exact_match" in out
+    assert "chance" in out
+    assert "seeded random 8 of 200" in " ".join(out.split())
+    code, out, _ = steelyard("run", *RUN, "--store", store)
+    assert "no model work was done" in out
+
+
+def test_the_json_report_has_the_documented_keys_in_order(steelyard, tmp_path):
+    steelyard("run", *RUN, "--store", tmp_path)
+    code, out, _ = steelyard("report", tmp_path, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert {s["form"] for s in report["scores"]} == {"nlg", "mc", "ll"}
+    for score in report["scores"]:
+        assert list(score)[: len(SCORE_KEYS)] == SCORE_KEYS
+    mc = {s["metric"]: s for s in report["scores"] if s["form"] == "mc"}
+    assert set(mc) == {"none", "per_char", "per_byte", "per_token", "pmi"}
+    assert all(s["chance"] == 0.25 for s in mc.values())
+    assert all(s["low"] < s["value"] < s["high"] or s["value"] in {0, 1} for s in mc.values())
+    ll = {s["metric"] for s in report["scores"] if s["form"] == "ll"}
+    assert ll == {"loglik_sum", "loglik", "bits_per_byte"}
+
+
+def test_the_page_is_written_and_the_plot_too(steelyard, tmp_path):
+    steelyard("run", *RUN, "--store", tmp_path / "s")
+    code, out, _ = steelyard(
+        "report", tmp_path / "s", "--html", tmp_path / "p.html", "--plot", tmp_path / "p.svg"
+    )
+    assert code == 0
+    assert str(tmp_path / "p.html") in out.replace("\n", "")
+    assert (tmp_path / "p.html").read_text("utf-8").startswith("<!doctype html>")
+    assert "<svg" in (tmp_path / "p.svg").read_text("utf-8")
+
+
+def test_score_judges_again(steelyard, tmp_path):
+    steelyard("run", *RUN, "--store", tmp_path)
+    code, out, _ = steelyard("score", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(out)["changed"] == 0
+
+
+def test_plan_costs_nothing_and_says_what_sharing_saves(steelyard, tmp_path):
+    code, out, _ = steelyard("plan", *RUN, "--store", tmp_path / "s", "--json")
+    assert code == 0
+    (plan,) = json.loads(out)["plans"]
+    assert plan["total"]["requests"] == plan["left"]["requests"] > 0
+    assert plan["total"]["sharing"] > 1
+    assert not (tmp_path / "s").exists()
+    steelyard("run", *RUN, "--store", tmp_path / "s")
+    _, out, _ = steelyard("plan", *RUN, "--store", tmp_path / "s")
+    assert "Everything is answered already" in out
+
+
+def test_show_prints_the_prompt_with_the_boundary_and_token_ids(steelyard):
+    code, out, _ = steelyard(
+        "show", "--model", "simulated", "--task", "mini_facts", "--form", "mc", "--item", "3"
+    )
+    assert code == 0
+    assert "Answer:▌" in out
+    assert "tokens:" in out
+    code, out, _ = steelyard(
+        "show", "--model", "simulated", "--task", "mini_facts", "--form", "mc", "--item", "3", "--json"
+    )
+    shown = json.loads(out)["models"][0]
+    for request in shown["requests"]:
+        assert bytes(request["token_ids"][1:]).decode() == request["context"] + request["continuation"]
+        joined = bytes(request["token_ids"][1 : request["boundary"]]).decode()
+        assert joined == request["context"]
+
+
+def test_check_exits_with_1_when_an_item_is_wrong(steelyard, tmp_path):
+    (tmp_path / "b.jsonl").write_text('{"q": "x?", "a": "y"}\n{"q": "z?"}\n')
+    (tmp_path / "b.toml").write_text(
+        'name = "b"\nfile = "b.jsonl"\nanswer_type = "text"\n[fields]\nquestion = "q"\nreference = "a"\n'
+    )
+    code, out, _ = steelyard("check", tmp_path / "b.toml")
+    assert code == 1
+    assert "'a'" in out
+    (tmp_path / "b.jsonl").write_text('{"q": "x?", "a": "y"}\n{"q": "z?", "a": "w"}\n')
+    assert steelyard("check", tmp_path / "b.toml")[0] == 0
+
+
+def test_check_finds_a_template_that_does_not_fit_and_a_scorer_that_does_not_exist(steelyard, tmp_path):
+    (tmp_path / "b.jsonl").write_text('{"q": "x?", "a": "y"}\n')
+    base = 'name = "b"\nfile = "b.jsonl"\nanswer_type = "text"\n'
+    fields = '[fields]\nquestion = "q"\nreference = "a"\n'
+    (tmp_path / "b.toml").write_text(base + fields + '[templates.t]\nquestion = "{{ passage }}"\n')
+    code, out, _ = steelyard("check", tmp_path / "b.toml")
+    assert code == 1
+    assert "passage" in out
+    (tmp_path / "b.toml").write_text(base + 'scorers = ["exact_mach"]\n' + fields)
+    code, out, _ = steelyard("check", tmp_path / "b.toml")
+    assert code == 1
+    assert "exact_match" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--model", "simulated", "--tasks", "gsm8"], "Did you mean gsm8k"),
+        (["run", "--model", "smolm2", "--tasks", "mini"], "smollm2"),
+        (["run", "--model", "simulated", "--tasks", "simulated", "--forms", "mc_rdn"], "mc_rnd"),
+        (["run", "--tasks", "mini"], "model"),
+        (["run", "--model", "simulated", "--tasks", "simulated", "--limit", "0"], "limit"),
+        (["run", "--model", "simulated", "--tasks", "triviaqa", "--data", "/nowhere"], "/nowhere"),
+        (["run", "none.yaml"], "none.yaml"),
+        (["report", "/nowhere"], "no store"),
+        (["score", "/nowhere"], "no store"),
+        (["check", "/nowhere.toml"], "no file"),
+        (["show", "--model", "simulated", "--task", "simulated", "--item", "999"], "999"),
+        (["show", "--model", "simulated", "--task", "mini"], "one benchmark"),
+        (["run", "--model", "server:http://user:secret@127.0.0.1:9/v1#m", "--tasks", "mini"], "environment"),
+    ],
+)
+def test_wrong_input_exits_with_2_and_says_what_to_do(steelyard, arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = steelyard(*arguments)
+    assert code == 2
+    assert says in " ".join(err.split())
+    assert "Traceback" not in out + err
+    assert "secret" not in err
+
+
+def test_unknown_options_are_errors_with_near_misses(steelyard):
+    code, _, err = steelyard("run", "--modle", "x")
+    assert code == 2
+    assert "--model" in err
+
+
+def test_ctrl_c_leaves_a_resumable_store_and_says_how(tmp_path):
+    arguments = [
+        "run",
+        *RUN[:-2],
+        "--forms",
+        "nlg,mc,mc_rnd,ll",
+        "--batch-size",
+        "1",
+        "--store",
+        str(tmp_path / "s"),
+    ]
+    command = [sys.executable, "-c", "from steelyard.cli.main import main; main()", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "s" / "responses").glob("part-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in err
+    assert "--store" in err
+    assert "Traceback" not in err
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+    assert "were answered before" in done.stdout
