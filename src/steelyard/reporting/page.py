@@ -139,7 +139,7 @@ def _caption(data: ReportData, entries: Sequence[ScoreRow | Spread]) -> str:
         text += (
             "Fine strokes: the templates of a form; the band is their middle half, the point their median. "
         )
-    return text + "Likelihoods in nats have no common scale and stand in the table only."
+    return text + "Likelihoods have no scale in common with scores and stand in the table only."
 
 
 def _reading(data: ReportData) -> list[tuple[str, str]]:
