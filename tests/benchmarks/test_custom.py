@@ -42,7 +42,7 @@ def test_everything_that_can_be_said_is_heard(write):
     toml = """
     name = "reading-2"
     title = "Reading, second part"
-    capability = "reading"
+    capability = "reading comprehension"
     answer_type = "text"
     shots = 2
     shot_file = "shots.jsonl"
@@ -257,7 +257,7 @@ def test_a_pool_is_set_aside_where_there_is_no_shot_file(write):
         ('answer_type = "letters"', "answer_type: Input should be"),
         ("shots = -1", "shots:"),
         ('shots = "2"', "shots:"),
-        ('capability = "maths"', "capability: expected one of math,"),
+        ('capability = "maths"', "capability: expected one of mathematical reasoning,"),
         ('name = "My Benchmark"', "name: expected lower-case"),
         ('name = "gsm8k"', "is a benchmark of the catalog"),
         ('name = "mini"', "is a benchmark of the catalog"),

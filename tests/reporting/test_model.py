@@ -8,6 +8,7 @@ from steelyard.reporting.model import to_json_text
 KEYS = [
     "model", "step", "benchmark", "form", "template", "metric", "value", "se", "low", "high", "level", "n_items",
     "n_samples", "chance", "status_counts", "diagnostics", "validity", "primary", "unit", "capability", "shots",
+    "variant",
 ]  # fmt: skip
 
 

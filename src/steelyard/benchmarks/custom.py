@@ -92,7 +92,7 @@ class Custom:
         return Benchmark(
             name=spec.name,
             title=spec.title,
-            capability=Capability[spec.capability.upper()],
+            capability=Capability(spec.capability),
             answer_type=spec.answer_type,
             parse=partial(parse, self.layout(rows)),
             scorers=tuple(spec.scorers) or _SCORERS[spec.answer_type],

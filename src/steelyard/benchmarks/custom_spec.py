@@ -57,7 +57,7 @@ class Spec(BaseModel):
     Attributes:
         file: the rows, relative to the TOML file.
         name: default: the TOML file's name. title: default: the name.
-        capability: math, knowledge, reading, code, language (default) or commonsense.
+        capability: in the words of `Capability`, such as "factual knowledge"; "language" by default.
         answer_type: text (default), number, choice or program.
         reference_is: of a choice: "index" (from 0; also as digits), "text" (of an option) or "letter" (A is the first).
             Unset: an integer is an index and a text is an option's text, where no other reading is possible.
@@ -74,7 +74,7 @@ class Spec(BaseModel):
     file: str
     name: str = ""
     title: str = ""
-    capability: str = "language"
+    capability: str = Capability.LANGUAGE.value
     answer_type: AnswerType = "text"
     reference_is: ReferenceIs | None = None
     fields: Fields = Field(default_factory=Fields)
@@ -110,7 +110,7 @@ def spec_from(table: Mapping[str, Any], path: Path) -> Spec:
 
 
 def _contradictions(spec: Spec) -> list[str]:
-    known = [c.name.lower() for c in Capability]
+    known = [c.value for c in Capability]
     faults = []
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", spec.name):
         faults.append(f"name: expected lower-case letters, digits, '_', '-' and '.'; got {spec.name!r}")

@@ -180,6 +180,8 @@ class Client:
                 continue
             self._unreached, reached = 0, True
             try:
+                if answer is None:
+                    raise MisfitError(f"it is larger than {_LARGEST_BODY >> 20} MiB")
                 # bytes that are no JSON count as a fault only in a success: error pages are often HTML
                 fault = classify(answer.status, answer.body, self._key.scrub)
                 if fault is None:
@@ -239,7 +241,8 @@ class Client:
             "a server may offer only one of --api completions and --api chat."
         )
 
-    async def _send(self, method: str, path: str, content: bytes | None) -> _Answer:
+    async def _send(self, method: str, path: str, content: bytes | None) -> _Answer | None:
+        """What came; None for more than anyone should keep. Raises _NoAnswerError where nothing whole came."""
         import httpx
 
         try:
@@ -251,7 +254,7 @@ class Client:
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > _LARGEST_BODY:
-                        raise _NoAnswerError(f"the answer is larger than {_LARGEST_BODY >> 20} MiB")
+                        return None
                 return _Answer(
                     response.status_code, str(response.headers.get("retry-after", "")), bytes(body)
                 )

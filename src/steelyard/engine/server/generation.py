@@ -212,4 +212,5 @@ def _tokens_of(logprobs: object) -> int | None:
 
 
 def _count(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    """A count, or `default` where it is none that could be true: tables hold 64 bits, sums of them included."""
+    return value if type(value) is int and 0 <= value < 2**40 else default

@@ -25,6 +25,7 @@ WAY_OUT = (
     "log-probabilities (vLLM, with --api completions), or a local model (hf:name)."
 )
 
+_LOWEST = -1e30  # a float32 holds it, and no model means it; servers write -9999 where they mean "never"
 _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 
@@ -171,9 +172,11 @@ def _first_piece(pieces: list[bytes], values: list[object], wanted: bytes) -> in
 def _number(value: object, index: int) -> float | None:
     if value is None and index == 0:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > 1e-3:
+    # the range is compared first: it holds no NaN and no infinity, and an integer may be too large for a float
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _LOWEST <= value <= 1e-3:
         raise MisfitError(
-            f"the log-probability of token {index} is {value!r}, expected a number of at most 0"
+            f"the log-probability of token {index} is {str(value)[:40]!r}, expected a number of at most 0 that is "
+            "finite"
         )
     return float(value)
 

@@ -88,9 +88,8 @@ async def look_up(client: Client, address: Address, *, unlisted: bool) -> Served
         )
     for entry in entries:
         aliases = entry.get("aliases")
-        names = (
-            {entry["id"], *(name for name in aliases if isinstance(name, str))} if aliases else {entry["id"]}
-        )
+        others = aliases if isinstance(aliases, list) else []
+        names = {entry["id"], *(name for name in others if isinstance(name, str))}
         # Ollama lists "name:latest" and takes "name"
         if address.model in names or f"{address.model}:latest" in names:
             return _served(entry)

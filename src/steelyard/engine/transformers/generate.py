@@ -138,7 +138,7 @@ def generate(
     active = rows
     if chosen != list(range(len(prompts))):
         index = torch.tensor(chosen, device=device)
-        cache.batch_select_indices(index)
+        cache.reorder_cache(index)  # made for beams: takes rows, in any number, from every kind of layer
         mask, logits = mask[index], logits[index]
     while True:
         for row, token in zip(active, _choose(logits, active), strict=True):
@@ -148,7 +148,7 @@ def generate(
             break
         if len(going) < len(active):
             index = torch.tensor(going, device=device)
-            cache.batch_select_indices(index)
+            cache.reorder_cache(index)
             mask, active = mask[index], [active[i] for i in going]
         ids = torch.tensor([[row.ids[-1]] for row in active], device=device)
         mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)

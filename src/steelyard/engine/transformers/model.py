@@ -179,6 +179,9 @@ class LanguageModel:
         if self._takes_positions:
             # padding does not count: a token's position is the number of tokens before it
             extra["position_ids"] = (mask.cumsum(-1) - 1).clamp_min(0)[:, -ids.shape[1] :]
+        if cache is not None and _remembers_no_places(cache):
+            # a state-space model multiplies its input by the mask, which must then be as long as the input
+            mask = mask[:, -ids.shape[1] :]
         head = net.get_output_embeddings()
 
         def choose(_module: object, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -196,7 +199,7 @@ class LanguageModel:
                     hook.remove()
                 chosen = out.logits[0]
             after = getattr(out, self._cache_name, None) if use_cache else None
-        if use_cache and not hasattr(after, "batch_select_indices"):
+        if use_cache and not hasattr(after, "reorder_cache"):
             raise BackendError(
                 f"The architecture {type(net).__name__} keeps no cache that rows can be taken from, so it cannot "
                 "generate here. Its likelihoods can be had."
@@ -213,6 +216,12 @@ class LanguageModel:
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _remembers_no_places(cache: Cache) -> bool:
+    """Whether a cache holds states only, and no keys that a mask of all past positions would be for."""
+    layers = getattr(cache, "layers", None)  # absent before transformers 4.54, where every cache had keys
+    return bool(layers) and not any(hasattr(layer, "keys") for layer in layers)
 
 
 @contextlib.contextmanager
