@@ -1,6 +1,6 @@
 """How long the package and its help take to start, over bare Python: best of five.
 
-    python bench/start_up.py            prints a table; the asked-for limits are 0.3 s and 0.5 s
+python bench/start_up.py            prints a table; the asked-for limits are 0.3 s and 0.5 s
 """
 
 from __future__ import annotations

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from steelyard.cli.main import main
+from steelyard.running.estimate import Speed
 
 RUN = ["--model", "simulated", "--tasks", "simulated", "--forms", "nlg,mc,ll", "--limit", "8"]
 SCORE_KEYS = [
@@ -211,3 +213,84 @@ def test_ctrl_c_leaves_a_resumable_store_and_says_how(tmp_path):
     assert "Traceback" not in err
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
     assert "were answered before" in done.stdout
+
+
+@pytest.mark.parametrize("width", [50, 80, 140])
+def test_the_plan_cuts_no_name_and_no_number_at_any_width(steelyard, monkeypatch, tmp_path, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    arguments = ["--model", "simulated", "--tasks", "mini", "--forms", "mc,mc_rnd,ll", "--limit", "4"]
+    arguments += ["--skip-refused", "--store", tmp_path / "s", "--no-probe"]
+    _, out, _ = steelyard("plan", *arguments, "--json")
+    (plan,) = json.loads(out)["plans"]
+    code, out, _ = steelyard("plan", *arguments)
+    assert code == 0
+    assert "…" not in out
+    head = next(line for line in out.splitlines() if "requests" in line)
+    assert len(head) <= max(width, 64)
+    words = out.split()
+    for form in plan["forms"]:
+        assert form["benchmark"] in words
+        assert f"{form['tokens']:,}" in words
+        assert f"{form['distinct']:,}" in words
+    assert f"{plan['total']['tokens']:,}" in words
+
+
+def test_a_plan_for_a_server_that_counts_no_tokens_has_an_estimate_in_requests(
+    steelyard, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("steelyard.cli.planning.probe_speed", lambda *_: Speed(None, None, 2.0))
+    code, out, _ = steelyard("plan", *RUN, "--store", tmp_path / "s")
+    assert code == 0
+    assert "2.0 requests/s" in out
+
+
+def test_without_a_terminal_progress_leaves_no_empty_lines(steelyard, tmp_path):
+    _, _, err = steelyard("run", *RUN, "--store", tmp_path / "s")
+    assert err == ""
+
+
+def test_a_page_that_cannot_be_written_costs_no_earlier_one(steelyard, tmp_path, monkeypatch):
+    steelyard("run", *RUN, "--store", tmp_path / "s")
+    page = tmp_path / "p.html"
+    page.write_text("the earlier page")
+    write = Path.write_text
+
+    def full(self, *arguments, **options):
+        write(self, "<!doc")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, _, err = steelyard("report", tmp_path / "s", "--html", page)
+    monkeypatch.undo()
+    assert code == 2
+    assert "No space left" in err
+    assert page.read_text() == "the earlier page"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.html", "s"]
+
+
+def test_a_page_may_go_to_a_device(steelyard, tmp_path):
+    steelyard("run", *RUN, "--store", tmp_path / "s")
+    code, _, _ = steelyard("report", tmp_path / "s", "--html", os.devnull)
+    assert code == 0
+    assert not Path(os.devnull).is_file()
+
+
+def test_check_takes_no_folder_and_counts_as_one_speaks(steelyard, tmp_path):
+    code, _, err = steelyard("check", tmp_path)
+    assert code == 2
+    assert "is a folder" in err
+    (tmp_path / "b.toml").write_text('name = "B<b>"\nfile = "b.jsonl"\nanswer_type = "text"\n')
+    code, out, _ = steelyard("check", tmp_path / "b.toml")
+    assert code == 1
+    assert "1 error, 0 warnings." in out
+    assert "\\n" not in out
+
+
+def test_the_demo_gives_its_report_as_json(steelyard, tmp_path, monkeypatch):
+    small = ("one", {"tasks": "mini_facts", "forms": "mc", "limit": 3, "shots": 1})
+    monkeypatch.setattr("steelyard.cli.demo.STUDIES", (small,))
+    files = ["--store", tmp_path / "s", "--html", tmp_path / "p.html"]
+    code, out, _ = steelyard("demo", "--model", "simulated", *files, "--json")
+    assert code == 0
+    assert json.loads(out)["scores"]
+    assert (tmp_path / "p.html").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -67,6 +68,77 @@ def test_flags_and_study_keys_are_the_same():
 
 def test_every_study_key_has_a_description():
     assert all(field.description for field in Study.model_fields.values())
+
+
+def test_every_study_key_stands_in_the_page_about_studies_with_its_default():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", read("docs/study.md"), re.MULTILINE))
+    assert list(rows) == list(Study.model_fields)
+    for name, field in Study.model_fields.items():
+        if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+            assert rows[name] == f"{field.default:g}"
+        elif isinstance(field.default, bool):
+            assert rows[name] == str(field.default).lower()
+        elif field.default and isinstance(field.default, str | Path):
+            assert rows[name] == str(field.default)
+
+
+def keys(value: object) -> set[str]:
+    match value:
+        case dict():
+            return set(value).union(*map(keys, value.values()))
+        case list():
+            return set().union(*map(keys, value))
+    return set()
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "show", "score", "check", "doctor"])
+def test_every_key_of_the_json_of_a_command_is_documented(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("b.jsonl").write_text('{"q": "x?", "a": "y"}\n{"q": "x?", "a": "y"}\n{"q": "z?"}\n')
+    study = ["--model", "simulated", "--tasks", "simulated", "--forms", "nlg,mc", "--limit", "3"]
+    calls = {
+        "run": [["run", *study]],
+        "plan": [["plan", *study]],
+        "show": [
+            ["show", "--model", "simulated", "--task", "mini_facts", "--form", f] for f in ("nlg", "mc")
+        ],
+        "score": [["score", "runs/study"]],
+        "check": [["check", "b.jsonl"]],
+        "doctor": [["doctor"]],
+    }
+    if command == "score":
+        CliRunner().invoke(app, calls["run"][0])
+    page = read("docs/json.md").partition(f"## {command}")[2]
+    section = page.partition("\n## ")[0] + (page.partition("## score")[2] if command == "run" else "")
+    free = (
+        {"versions", "models", "example", "sampling"} if command != "plan" else set()
+    )  # names inside are data
+    for call in calls[command]:
+        found = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)
+        named = keys(found)
+        for name, value in found.items():
+            if name in free and isinstance(value, dict):
+                named -= keys(value) - set(found)
+        named -= {"max_tokens", "stop", "temperature", "top_k", "top_p"}  # those of a study
+        for name in named:
+            assert f"`{name}`" in section, (command, name)
+
+
+def test_modules_that_the_pages_import_exist():
+    for page in (*DOCS.glob("*.md"), ROOT / "README.md"):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            for line in block.splitlines():
+                if line.startswith(("import ", "from ")):
+                    exec(line, {})  # noqa: S102  our own pages
+
+
+def test_the_example_of_an_own_benchmark_is_a_right_one(tmp_path):
+    (block,) = re.findall(r"```toml\n(name = .*?)```", read("docs/benchmarks.md"), re.DOTALL)
+    (tmp_path / "capitals.toml").write_text(block)
+    rows = [{"q": f"Capital {n}?", "a": f"City {n}", "continent": "x"} for n in range(3)]
+    (tmp_path / "capitals.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "capitals.toml")])
+    assert result.exit_code == 0, result.output
 
 
 def test_every_name_that_a_user_can_type_is_documented():

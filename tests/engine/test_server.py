@@ -16,7 +16,7 @@ import pytest
 from steelyard.core.errors import BackendError, InputError, RefusedError, SteelyardError, UnknownNameError
 from steelyard.core.ids import request_id
 from steelyard.core.types import Finish, Generate, Likelihood, Sampling, Work
-from steelyard.engine.server import likelihood, open_server
+from steelyard.engine.server import client, likelihood, open_server
 from steelyard.engine.server.client import Clock
 
 URL = "server:http://fake.test/v1"
@@ -504,6 +504,26 @@ def test_what_is_done_is_not_asked_and_cancelling_keeps_what_came(connect):
         ask(backend, Generate("p", GREEDY))
 
 
+def test_an_answer_too_large_to_keep_is_an_error_and_no_sign_that_the_server_is_gone(connect, monkeypatch):
+    monkeypatch.setattr(client, "_LARGEST_BODY", 1000)
+    script = Script(lambda body: completion("x" * 2000 if "long" in body["prompt"] else "x"))
+    backend = connect(script, concurrency=1)
+    *large, small = ask(backend, *[Generate(f"long {i}", GREEDY) for i in range(4)], Generate("p", GREEDY))
+    assert small.text == "x"
+    for response in large:
+        assert response.finish is Finish.ERROR
+        assert "larger than" in response.error
+    assert len(script.seen) == 4 * 3 + 1  # the same comes again: seven attempts would only pay for it
+
+
+def test_counts_that_cannot_be_true_are_not_believed(connect):
+    far = 10**30
+    responses = ask(
+        connect(Script([completion("x", prompt_tokens=far, completion_tokens=far)])), Generate("p", GREEDY)
+    )
+    assert (responses[0].text, responses[0].n_tokens) == ("x", 0)
+
+
 # ------------------------------------------------------------------------------------------------ likelihood
 def echo_server(tokenize, *, refuse_zero=False, bos=False):
     """An honest server: token i of a text has log-probability -(i + 1) / 8, and every third is the argmax."""
@@ -550,6 +570,48 @@ def test_an_honest_echo_server_scores_the_continuation(connect, refuse_zero, bos
     assert two.greedy is True  # tokens 1 and 2 are argmax, 3 is not
     assert backend.capabilities.likelihood
     assert len(script.seen) == probes + 2  # probed once
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("-Infinity", "not finite"),
+        ("NaN", "token 2 is 'nan'"),
+        ("-1" + "0" * 400, "token 2"),
+        ("1", "token 2"),
+    ],
+)
+def test_a_log_probability_that_is_none_is_an_error_of_its_request_alone(connect, value, what):
+    honest = echo_server(words)
+
+    def answer(body):
+        text = json.dumps(honest(body))
+        if "odd" in body["prompt"]:
+            text = text.replace("-0.375", value)  # the third token's
+        return httpx.Response(200, text=text)
+
+    odd, before, plain = ask(
+        connect(Script(answer), concurrency=1),
+        Likelihood("one odd", " three"),
+        Likelihood("one two three four", " five"),
+        Likelihood("one two", " three"),
+    )
+    assert odd.finish is Finish.ERROR
+    assert what in odd.error
+    assert odd.logprob is None
+    assert before.finish is plain.finish is Finish.SCORED
+
+
+def test_an_infinity_in_the_context_does_no_harm(connect):
+    honest = echo_server(words)
+
+    def answer(body):
+        return httpx.Response(
+            200, text=json.dumps(honest(body)).replace("-0.25", "-Infinity")
+        )  # the second token's
+
+    (response,) = ask(connect(Script(answer), concurrency=1), Likelihood("one two three", " four"))
+    assert response.logprob == pytest.approx(-4 / 8)
 
 
 def test_white_space_of_the_context_and_a_token_over_the_join_are_scored_with_the_continuation(connect):
@@ -685,6 +747,12 @@ def test_identity_is_what_the_server_says_and_says_again_tomorrow(connect):
     assert backend.identity.model == "server:http://fake.test/v1#m"
     assert backend.identity.backend == "server"
     assert backend._max_length == 512
+
+
+def test_a_list_of_models_with_odd_fields_is_read_all_the_same(connect):
+    entry = {"id": "m", "aliases": 5, "meta": "x", "max_model_len": "long", "root": None}
+    backend = connect(Script(models={"data": [entry, "no model", {"id": 3}]}), name=f"{URL}#m")
+    assert backend.identity.model.endswith("#m")
 
 
 def test_a_model_must_be_named_where_there_are_several_and_exist(connect):

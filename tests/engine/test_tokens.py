@@ -202,6 +202,55 @@ def test_a_continuation_that_leaves_no_token_scores_the_last_one_of_the_context(
     assert encode_pair(Deaf(), "xy", "\u200b") == Tokens((220, 221), 1, moved=True)
 
 
+@pytest.mark.parametrize(
+    ("context", "continuation", "scored", "moved"),
+    [
+        ("cafe", "\u0301 noir", b"\xc3\xa9 noir", True),  # one letter that both texts made
+        ("cafe", "\u0301", b"\xc3\xa9", True),
+        ("e", "\u0301\u0301", b"\xc3\xa9\xcc\x81", True),
+        ("caf\u1112", "\u1161\u11ab!", "한!".encode(), True),
+        ("cafe\u0301", " noir", b" noir", False),
+        ("cafe ", "\u0301x", b" \xcc\x81x", False),
+        (
+            "cafe",
+            "\u200b\u0301",
+            b"\xcc\x81",
+            False,
+        ),  # one is dropped and separates no more, yet nothing joins
+    ],
+)
+def test_a_letter_that_a_normalizer_makes_of_both_texts_is_scored_whole(context, continuation, scored, moved):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace("\u200b", "")])
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+
+    class Composing(Toy):
+        """Byte-level, after NFC, whose composed letters claim the place of their first part alone."""
+
+        def encode(self, text):
+            found = inner.encode(text)
+            return Encoded(tuple(i + 2 for i in found.ids), tuple(found.offsets))
+
+        def decode(self, ids):
+            return inner.decode([i - 2 for i in ids])
+
+    tokens = encode_pair(Composing(), context, continuation)
+    back = {c: b for b, c in _byte_letters().items()}
+    assert bytes(back[alphabet[i - 2]] for i in tokens.ids[tokens.start :]) == scored
+    assert tokens.moved is moved
+
+
+def _byte_letters() -> dict[int, str]:
+    """GPT-2's letters for the 256 bytes: printable ones stand for themselves, the others follow at 256."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(rest)}
+
+
 def test_bytes_of_one_character_share_its_span_and_are_not_torn_by_the_boundary():
     class Bytes(Toy):
         """Every UTF-8 byte a token; "é" and the byte after it are merged across characters."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,89 @@ def test_weights_changed_in_place_are_noticed_also_with_an_old_date(tiny, tmp_pa
     assert open_transformers(str(folder)).identity.weights_digest != before
 
 
+def test_weights_changed_at_once_are_noticed_though_size_and_times_are_equal(tiny, tmp_path, monkeypatch):
+    from steelyard.engine.transformers import files
+
+    # a file system with coarse times: two writes within one tick cannot be told apart
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    weights = folder / "model.safetensors"
+    tick = (1, weights.stat().st_size, time.time_ns(), time.time_ns())
+    monkeypatch.setattr(files, "_state", lambda _: tick)
+    before = files.digest_files([weights], tmp_path / "cache")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert files.digest_files([weights], tmp_path / "cache") != before
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"), ({"GOMP_SPINCOUNT": "5"}, None)],
+)
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(tiny, tmp_path, given, policy):
+    code = (
+        "import os, sys; from steelyard.engine.transformers.backend import open_transformers; "
+        "open_transformers(sys.argv[1], cache_dir=sys.argv[2]); print(os.environ.get('OMP_WAIT_POLICY'))"
+    )
+    names = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"}
+    environment = {k: v for k, v in os.environ.items() if k not in names} | given
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tiny), str(tmp_path.parent / "threads")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(policy)
+
+
+STARTS = """
+import sys
+from steelyard.core.types import Generate, Likelihood, Sampling
+from steelyard.engine.transformers.backend import open_transformers
+backend = open_transformers(sys.argv[1], cache_dir=sys.argv[2])
+tokens = [backend.encode(r) for r in (Generate("a", Sampling(1)), Likelihood("The capital of France", " is Paris."))]
+print(repr((backend.identity, backend.capabilities, tokens, sorted(backend.tokenizer.special_ids))))
+print(*sorted({"torch", "transformers"} & set(sys.modules)))
+"""
+
+
+def test_the_second_start_imports_no_model_library_and_knows_the_same(tiny_bos, tmp_path):
+    command = [sys.executable, "-c", STARTS, str(tiny_bos), str(tmp_path / "cache")]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        for _ in range(2)
+    )
+    assert second[0] == first[0]
+    assert first[1] == "torch transformers"
+    assert second[1] == ""
+
+
+def test_what_is_remembered_of_a_tokenizer_is_forgotten_when_its_files_change(tiny, tmp_path):
+    folder, cache = shutil.copytree(tiny, tmp_path / "model"), tmp_path / "cache"
+    before = open_transformers(str(folder), cache_dir=cache)
+    assert before.tokenizer.eos_id == 1
+    assert before.model.eos_ids == {1}
+    assert before.model.max_length != 77
+    for name, change in (
+        ("tokenizer_config.json", {"eos_token": "<s>", "chat_template": "{{ messages[0]['content'] }}"}),
+        ("generation_config.json", {"eos_token_id": 7}),
+        ("config.json", {"max_position_embeddings": 77}),
+    ):
+        body = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        (folder / name).write_text(json.dumps(body | change))
+    after = open_transformers(str(folder), cache_dir=cache)
+    assert after.tokenizer.eos_id == 0
+    assert after.capabilities.chat
+    assert after.model.eos_ids == {7}
+    assert after.capabilities.max_length == 77
+    for note in (cache / "facts").iterdir():
+        note.write_text("{ torn")
+    assert open_transformers(str(folder), cache_dir=cache).identity == after.identity
+
+
 def test_the_second_start_reads_no_weights_for_the_digest(tiny, tmp_path, monkeypatch):
     from steelyard.engine.transformers import files
 
+    monkeypatch.setattr(files, "_SETTLED", 0.0)  # the model was made a moment ago
     monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path))
     first = open_transformers(str(tiny)).identity
     monkeypatch.setattr(files, "sha256", lambda _: pytest.fail("read again"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from steelyard.core.errors import RefusedError
 from steelyard.core.text import answer_class
-from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, Option, TextAnswer
+from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, Option, ProgramAnswer, TextAnswer
 from steelyard.forms.distractors import Pool, equals_own_options, options_for
 from steelyard.forms.formulation import get
 
@@ -122,3 +122,42 @@ def test_smart_options_that_are_not_there_are_refused_with_the_way_out():
     item = text_item(0)
     with pytest.raises(RefusedError, match="mc_rnd"):
         options_for(item, SMART, Pool([item]), k=3, seed=0)
+
+
+def test_an_answer_that_is_right_by_its_own_items_aliases_is_no_wrong_option():
+    items = [
+        text_item(0, "United States"),
+        text_item(1, "USA", "United States", "America"),
+        text_item(2, "Peru", "Republic of Peru"),
+        text_item(3, "The Republic of Peru"),
+        text_item(4, "Chile"),
+    ]
+    for seed in range(5):
+        found = options_for(items[0], RANDOM, Pool(items), k=4, seed=seed)
+        wrong = {o.answer for n, o in enumerate(found.options) if n != found.gold}
+        assert "USA" not in wrong
+        assert len(wrong & {"Peru", "The Republic of Peru"}) == 1  # one answer under two names is one option
+        assert (found.short, "Chile" in wrong) == (2, True)
+
+
+def test_numbers_that_differ_only_in_sign_or_point_are_different_answers():
+    items = [number_item(n, v) for n, v in enumerate(("1", "-1", "0", "10", "1.0", "-0"))]
+    found = options_for(items[0], RANDOM, Pool(items), k=5, seed=0)
+    wrong = {float(o.answer) for n, o in enumerate(found.options) if n != found.gold}
+    assert wrong == {-1, 0, 10}
+    assert found.short == 2
+    long = [number_item(n, "1" * 30 + str(n)) for n in range(4)]  # beyond the 28 digits of decimal's context
+    assert options_for(long[0], RANDOM, Pool(long), k=3, seed=0).short == 0
+
+
+def test_programs_that_differ_in_one_operator_are_different_answers():
+    items = [
+        Item(
+            item_id=op,
+            benchmark="b",
+            question=op,
+            reference=ProgramAnswer(f"    return a {op} b\n", "f", "t"),
+        )
+        for op in "+-*"
+    ]
+    assert options_for(items[0], RANDOM, Pool(items), k=2, seed=0).short == 0

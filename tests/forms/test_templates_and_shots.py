@@ -37,6 +37,14 @@ def test_templates_are_sandboxed(text):
         render_text(text, one(), item())
 
 
+@pytest.mark.parametrize(
+    "text", ["{{ 1 // 0 }}", "{{ [][0] }}", "{{ question + 1 }}", "{% for i in range(10 ** 9) %}{% endfor %}"]
+)
+def test_a_wording_that_fails_in_its_own_way_is_an_error_that_names_it(text):
+    with pytest.raises((InputError, DataError), match="'t'"):
+        render_text(text, one(), item())
+
+
 def test_a_missing_field_is_an_error_that_lists_those_there_are():
     with pytest.raises(DataError, match=r"passage.*question"):
         render_text("{{ passage }}", one(), item())

@@ -166,6 +166,50 @@ def test_truncation_keeps_the_first_token_and_the_end_of_the_prompt(forms):
         assert len(after.ids) + new <= 60
 
 
+def test_options_of_one_item_are_cut_to_one_context():
+    def longer(item):
+        wrong = tuple(replace(o, full=o.full * (n + 1)) for n, o in enumerate(item.distractors))
+        return replace(item, distractors=wrong)
+
+    items = tuple(map(longer, SOURCE.loaded.items[:3]))
+    source = replace(SOURCE, loaded=replace(SOURCE.loaded, items=items))
+    cut = plan_of(Room(max_length=60), source, limit=3, forms="mc", overlong="truncate")
+    contexts: dict[str, set[tuple[int, ...]]] = {}
+    for ask in cut.asks:
+        if ask.role in {Role.GOLD, Role.DISTRACTOR}:
+            assert any(f.startswith("truncated:") for f in ask.flags)
+            tokens = cut.work[ask.request_id].tokens
+            contexts.setdefault(ask.cell_id, set()).add(tokens.ids[: tokens.start])
+    assert [len(c) for c in contexts.values()] == [1, 1, 1]
+
+
+def test_smart_forms_are_refused_by_name_where_some_items_have_no_options():
+    items = tuple(replace(i, distractors=()) if n < 2 else i for n, i in enumerate(SOURCE.loaded.items))
+    source = replace(SOURCE, loaded=replace(SOURCE.loaded, items=items))
+    with pytest.raises(RefusedError, match=r"simulated mc: 2 of 60 items .* the first is test-00000"):
+        plan_of(source=source, forms="mc,nlg")
+    left = plan_of(source=source, forms="mc,nlg", skip_refused=True)
+    assert {f.formulation.name for f, _ in left.forms} == {"nlg"}
+    named = plan_of(source=source, forms="mc", items=items[5].item_id)  # the others are not asked
+    assert {a.item_id for a in named.asks} == {items[5].item_id}
+
+
+def test_two_benchmarks_of_one_name_are_refused():
+    with pytest.raises(InputError, match=r"Two benchmarks .* 'simulated'"):
+        build(study(), open_simulated("simulated"), [SOURCE, SOURCE])
+
+
+@pytest.mark.parametrize("template", ["harness", "bigcode", "bigcode-unstripped"])
+def test_code_is_scored_with_its_own_indentation_after_the_null_context(shared_data, template):
+    keys = {"tasks": "humaneval", "forms": "mc_rnd", "templates": template, "limit": 2, "data": shared_data}
+    wanted = study(**keys)
+    plan = build(wanted, open_simulated("simulated"), load_sources(wanted))
+    for ask in plan.asks:
+        request = plan.work[ask.request_id].request
+        if ask.role in {Role.NULL_GOLD, Role.NULL_DISTRACTOR}:
+            assert request.context + request.continuation == "\n" + ask.text
+
+
 def test_items_set_aside_as_shots_are_never_evaluated_with_shots():
     loaded = SOURCE.loaded
     pool = replace(loaded, shots=loaded.items[3:9], provenance=replace(loaded.provenance, shot_source="pool"))
@@ -264,6 +308,16 @@ def test_commas_between_a_models_options_do_not_split_it():
         "simulated:ability=1,seed=2",
         "smollm2",
     )
+
+
+def test_item_ids_may_hold_commas_or_be_numbers():
+    assert study(items='["a,1", "b"]').items == ("a,1", "b")
+    assert study(items=[5, "7"]).items == ("5", "7")
+    assert study(items=5).items == ("5",)
+    with pytest.raises(StudyError, match="JSON list"):
+        study(items="[a")
+    with pytest.raises(StudyError, match="twice"):
+        study(items=[5, "5"])
 
 
 def test_several_draws_are_sampled_and_one_is_greedy():

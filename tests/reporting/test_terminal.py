@@ -163,3 +163,11 @@ def test_importing_the_report_loads_nothing_heavy():
     code = f"import sys, steelyard.reporting; print(*(set(sys.modules) & {heavy}))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ""
+
+
+def test_a_report_without_scores_names_the_command_that_makes_some():
+    empty = ReportData(title="t", created="now", scores=())
+    assert "steelyard run --model MODEL --tasks TASKS --store s" in to_text(empty, store="s")
+    asked = ReportData(title="t", created="now", scores=(), runs=({"model": "m"},))
+    assert "steelyard score s" in to_text(asked, store="s")
+    assert "--html" not in to_text(asked, store="s")

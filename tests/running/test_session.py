@@ -16,7 +16,7 @@ from steelyard.core.errors import InputError
 from steelyard.core.types import Batch, Finish, Response
 from steelyard.engine.simulated import open_simulated
 from steelyard.plan.study import load_study
-from steelyard.running import session
+from steelyard.running import progress, session
 from steelyard.running.session import judge, run
 from steelyard.running.summary import summarise
 from steelyard.store.reader import open_read
@@ -198,3 +198,49 @@ def test_killing_a_run_at_random_instants_loses_nothing_but_the_batch_in_flight(
     subprocess.run([sys.executable, script, killed], check=True)
     assert kills >= 10
     assert table(killed) == table(whole)
+
+
+def test_a_run_stopped_between_two_models_says_that_it_was_stopped(tmp_path):
+    asked = []
+
+    class Listener(progress.Silent):
+        def stop(self):
+            asked.append("a model is done")
+
+    models = "simulated:ability=1,simulated:ability=2"
+    stopped = run(study(tmp_path / "s", model=models), progress=Listener(), cancelled=lambda: bool(asked))
+    assert len(stopped.models) == 1
+    assert stopped.models[0].left == 0
+    assert stopped.interrupted
+    assert not run(study(tmp_path / "s", model=models)).interrupted
+
+
+def test_answers_that_nobody_judged_are_not_called_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "judge", lambda _: None)  # as if killed before
+    run(study(tmp_path / "s", forms="nlg", repeats=1))
+    notes = " / ".join(summarise(tmp_path / "s").notes)
+    assert "12 cells are answered and not judged yet" in notes
+    assert "steelyard score" in notes
+    assert "have no answer" not in notes
+    monkeypatch.undo()
+    judge(tmp_path / "s")
+    assert "not judged" not in " / ".join(summarise(tmp_path / "s").notes)
+
+
+def test_half_of_the_answers_waits_and_half_is_only_not_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "judge", lambda _: None)
+    calls = iter(range(10**6))
+    run(study(tmp_path / "s", forms="nlg", repeats=1, batch_size=3), cancelled=lambda: next(calls) >= 2)
+    notes = " / ".join(summarise(tmp_path / "s").notes)
+    assert "6 cells are answered and not judged yet" in notes
+    assert "6 cells have no answer yet" in notes
+
+
+def test_a_smaller_limit_later_does_not_make_the_report_forget_the_larger_one(tmp_path):
+    run(study(tmp_path / "s", limit=5))
+    run(study(tmp_path / "s", limit=3))
+    (note,) = [n for n in summarise(tmp_path / "s").notes if n.startswith("simulated:")]
+    assert note.startswith("simulated: 5 of 200 items over several runs")
+    run(study(tmp_path / "s", limit=6))
+    (note,) = [n for n in summarise(tmp_path / "s").notes if n.startswith("simulated:")]
+    assert note == "simulated: seeded random 6 of 200 (seed 0, nested)"

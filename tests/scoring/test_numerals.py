@@ -62,6 +62,8 @@ def values(text, **kw):
         ("1.5 million", 1500000),
         ("18kg", 18),
         ("18個", 18),
+        ("total\n18", 18),
+        ("The answer in dollars is\n18\n", 18),
         ("١٨", 18),
         ("1８", 18),
         ("3rd", 3),

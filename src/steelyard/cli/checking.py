@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from steelyard.benchmarks.check import Report, check_file
 from steelyard.benchmarks.custom import load_custom, read_custom
+from steelyard.cli.console import Console
 from steelyard.core.errors import DataError, InputError
 from steelyard.forms.templates import parse_templates, render_text
-from steelyard.reporting.display import visible
-from steelyard.scoring.registry import for_form
+from steelyard.reporting.display import plural, visible
+from steelyard.scoring.registry import check_scorers
 
 _MOST = 50  # warnings on a terminal
 
 
 def check_benchmark(file: Path, *, as_json: bool) -> int:
     """Check a file; returns the exit code: 0 when it loads, 1 when an item is wrong."""
-    if not file.exists():
-        raise InputError(f"There is no file {file}. Give a benchmark's .toml file, or its .jsonl alone.")
+    if not file.is_file():
+        what = f"{file} is a folder" if file.is_dir() else f"There is no file {file}"
+        raise InputError(f"{what}. Give a benchmark's .toml file, or its .jsonl alone.")
     report = check_file(file)
     wrong = _settings(file) if file.suffix == ".toml" and report.n_rows else []
     if as_json:
@@ -38,7 +39,7 @@ def _settings(file: Path) -> list[str]:
     try:
         custom = read_custom(file)
         loaded = load_custom(file, seed=0)
-        for_form("generate", loaded.benchmark.scorers)
+        check_scorers(loaded.benchmark.scorers, loaded.benchmark.answer_type)
         for template in parse_templates(custom.templates, where=file.name).values():
             for text in (
                 template.description,
@@ -60,31 +61,25 @@ def _settings(file: Path) -> list[str]:
 
 
 def _show(report: Report, file: Path, settings: list[str]) -> None:
-    out = Console(soft_wrap=True, highlight=False)
-    out.print(f"{report.name}: {report.n_rows} rows, {report.n_items} items", markup=False, style="bold")
-    if report.guessed:
-        out.print(
-            f"No .toml was given; this one was guessed:\n\n{visible(report.guessed, keep=chr(10))}",
-            markup=False,
-        )
-    for sentence in settings:
-        out.print(visible(sentence), markup=False, style="red")
-    for problem in (*report.errors, *report.warnings[:_MOST]):
-        out.print(
-            visible(str(problem)), markup=False, style="red" if problem.severity == "error" else "yellow"
-        )
-    if len(report.warnings) > _MOST:
-        out.print(f"and {len(report.warnings) - _MOST} further warnings (--json lists all)", markup=False)
-    for note in report.notes:
-        out.print(visible(note), markup=False, style="dim")
-    if report.example:
-        out.print("The first item, as it was understood:", markup=False)
-        for name, value in report.example.items():
-            out.print(f"  {name}: {visible(value)}", markup=False)
+    out = Console()
     out.print(
-        f"{len(report.errors) + len(settings)} errors, {len(report.warnings)} warnings.",
-        markup=False,
-        style="bold",
+        f"{report.name}: {plural(report.n_rows, 'row')}, {plural(report.n_items, 'item')}", style="bold"
     )
+    if report.guessed:
+        out.print(f"No .toml was given; this one was guessed:\n\n{report.guessed}")
+    for sentence in settings:
+        out.print(sentence, style="red")
+    for problem in (*report.errors, *report.warnings[:_MOST]):
+        out.print(str(problem), style="red" if problem.severity == "error" else "yellow")
+    if len(report.warnings) > _MOST:
+        out.print(f"and {len(report.warnings) - _MOST} further warnings (--json lists all)")
+    for note in report.notes:
+        out.print(visible(note), style="dim")
+    if report.example:
+        out.print("The first item, as it was understood:")
+        for name, value in report.example.items():
+            out.print(f"  {name}: {visible(value)}")
+    counts = (plural(len(report.errors) + len(settings), "error"), plural(len(report.warnings), "warning"))
+    out.print(f"{', '.join(counts)}.", style="bold")
     if report.ok and not settings and file.suffix == ".toml":
-        out.print(f"Next: steelyard run --model smollm2 --tasks {file} --limit 20", markup=False)
+        out.print(f"Next: steelyard run --model smollm2 --tasks {shlex.quote(str(file))} --limit 20")

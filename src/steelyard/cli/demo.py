@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from steelyard.cli import streams
+from steelyard.cli.console import Console
 from steelyard.cli.reporting import show, write_page
-from steelyard.cli.running import Interrupt, sentence
+from steelyard.cli.running import Interrupt, sentence, stop
 from steelyard.plan.study import Study
+from steelyard.reporting.model import to_json_text
 from steelyard.running.progress import Bar
 from steelyard.running.session import run
 from steelyard.running.summary import summarise
@@ -36,21 +37,28 @@ STUDIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def run_demo(store: Path, html: Path, model: str) -> None:
+def run_demo(store: Path, html: Path, model: str, *, as_json: bool) -> None:
     """Run the demo's studies, print the report, write the page."""
-    err, out = Console(stderr=True), Console(soft_wrap=True, highlight=False)
+    err, out = Console(stderr=True), Console()
     interrupt = Interrupt(err)
     with Bar(err) as bar, interrupt.listening():
         for title, flags in STUDIES:
             err.print(f"\n{title}", style="bold")
             study = Study(model=(model,), store=store, **flags)
-            outcome = run(study, progress=bar, cancelled=interrupt)
+            try:
+                outcome = run(study, progress=bar, cancelled=interrupt)
+            except KeyboardInterrupt:
+                bar.stop()
+                stop(err, store)
             for done in outcome.models:
-                err.print(sentence(done), markup=False, highlight=False)
+                err.print(sentence(done))
             if outcome.interrupted:
-                err.print("Stopped; steelyard demo goes on from here.")
-                raise SystemExit(130)
+                stop(err, store)
     data = summarise(store)
+    write_page(data, html)
+    if as_json:
+        streams.write_json(to_json_text(data))
+        return
     out.print()
     show(data, store)
-    out.print(f"The same as a page: {write_page(data, html)}", markup=False)
+    out.print(f"The same as a page: {html}")

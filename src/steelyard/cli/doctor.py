@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from steelyard.cli.console import Console
 from steelyard.running.environment import hardware, versions
 
 EXTRAS = {
@@ -22,7 +22,7 @@ EXTRAS = {
 
 def examine(*, prepare: bool, as_json: bool) -> None:
     """Print what was found; with `prepare`, fetch and convert the embedded model first."""
-    out = Console(soft_wrap=True, highlight=False)
+    out = Console()
     if prepare:
         _prepare(out if not as_json else Console(stderr=True))
     found = _found()
@@ -36,16 +36,16 @@ def examine(*, prepare: bool, as_json: bool) -> None:
         table.add_row(name, value)
     out.print(table)
     machine = found["hardware"]
-    out.print(f"\n{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB", markup=False)
-    out.print(f"devices: {', '.join(found['devices']) or 'none (torch is not installed)'}", markup=False)
-    out.print(f"cache: {found['cache']}", markup=False)
-    out.print(f"benchmark data: {found['data']}", markup=False)
+    out.print(f"\n{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB")
+    out.print(f"devices: {', '.join(found['devices']) or 'none (torch is not installed)'}")
+    out.print(f"cache: {found['cache']}")
+    out.print(f"benchmark data: {found['data']}")
     for name, state in found["models"].items():
-        out.print(f"embedded model {name}: {state}", markup=False)
+        out.print(f"embedded model {name}: {state}")
     for extra in found["missing"]:
-        out.print(f"missing: {extra['for']}. Get it with: {extra['command']}", markup=False, style="yellow")
+        out.print(f"missing: {extra['for']}. Get it with: {extra['command']}", style="yellow")
     if not found["missing"]:
-        out.print("Nothing is missing. Next: steelyard demo", markup=False)
+        out.print("Nothing is missing. Next: steelyard demo")
 
 
 def _found() -> dict[str, Any]:
@@ -101,5 +101,5 @@ def _prepare(out: Console) -> None:
     from steelyard.engine.transformers.embedded import catalog, resolve_embedded
 
     for name in catalog():
-        folder = resolve_embedded(name, progress=lambda phrase: out.print(phrase, markup=False))
-        out.print(f"{name} is ready in {folder}", markup=False)
+        folder = resolve_embedded(name, progress=out.print)
+        out.print(f"{name} is ready in {folder}")

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+import typer.core
 
+from steelyard.cli import streams
 from steelyard.cli.options import takes_study
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from steelyard.plan.study import Study
+
+
+class _Commands(typer.core.TyperGroup):
+    """The group of commands; a pipe whose reader has left ends them as it ends other programs."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  typer brings its own copy of click's types
+        """Run a command and send what it printed."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                streams.flush()
+        except BrokenPipeError:
+            # typer would exit with 1, which is a negative verdict
+            streams.give_up()
+            raise SystemExit(streams.READER_GONE) from None
+
 
 app = typer.Typer(
     name="steelyard",
+    cls=_Commands,
     help="Trustworthy language-model benchmark numbers for a fraction of the compute.\n\n"
     "Start with: steelyard demo",
     no_args_is_help=True,
@@ -32,24 +51,37 @@ Store = Annotated[
 
 
 def main() -> None:
-    """Entry point: errors meant for the user are printed without a traceback; the exit code is 2."""
+    """Entry point: errors are printed without a traceback, and the exit code is 2."""
     from steelyard.core.errors import SteelyardError
 
+    streams.prepare()
     try:
         app()
     except SteelyardError as error:
-        _console(stderr=True).print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("STEELYARD_TRACEBACK"):
+            raise
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            _fail(f"{place}{error.strerror or error}. Nothing that a store holds is lost.")
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        _fail(
+            f"{what}. This was not foreseen and is a fault of steelyard; nothing that a store holds is lost. "
+            "STEELYARD_TRACEBACK=1 and the same command show where it happened."
+        )
+
+
+def _fail(message: str) -> NoReturn:
+    from steelyard.cli.console import Console
+
+    try:
+        Console(stderr=True).print(f"error: {message}")
+    finally:
+        streams.give_up()
         sys.exit(2)
-    except BrokenPipeError:
-        # the reader (head, less) has seen enough
-        sys.stderr.close()
-        sys.exit(0)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr)
 
 
 def _study(study_file: Path | None, flags: dict[str, Any]) -> Study:
@@ -60,9 +92,9 @@ def _study(study_file: Path | None, flags: dict[str, Any]) -> Study:
 
 def print_json(value: object) -> None:
     """Print JSON; NaN is not JSON and is refused."""
-    import json
+    from steelyard.reporting.model import json_text
 
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    streams.write_json(json_text(value))
 
 
 @app.command()
@@ -173,6 +205,7 @@ def demo(
     store: Annotated[Path, typer.Option(help="Folder of the tables.")] = Path("runs/demo"),
     html: Annotated[Path, typer.Option(help="The report page.")] = Path("runs/demo.html"),
     model: Annotated[str, typer.Option(help="Another model.")] = "smollm2",
+    json: Json = False,
 ) -> None:
     """The main job on the embedded model and benchmark: a few minutes on two CPU cores, no download.
 
@@ -180,7 +213,7 @@ def demo(
     """
     from steelyard.cli.demo import run_demo
 
-    run_demo(store, html, model)
+    run_demo(store, html, model, as_json=json)
 
 
 @app.command()

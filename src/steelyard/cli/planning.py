@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from steelyard.cli.console import Console
 from steelyard.plan.build import Plan
 from steelyard.plan.cost import Cost, cost
 from steelyard.plan.study import Study
+from steelyard.reporting.display import cell_width, plural, visible
 from steelyard.running.estimate import Speed, probe_speed, seconds_left
 from steelyard.running.session import answered, load_sources, plan_model
 
@@ -19,7 +19,7 @@ def plan_study(study: Study, *, probe: bool, as_json: bool) -> None:
     """Plan for every model, count, time a few requests, and print."""
     sources = load_sources(study)
     plans: list[dict[str, Any]] = []
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console()
     for name in study.model:
         with plan_model(name, study, sources) as (plan, backend):
             done = answered(study.store) & plan.work.keys()
@@ -33,7 +33,7 @@ def plan_study(study: Study, *, probe: bool, as_json: bool) -> None:
 
         print_json({"plans": plans})
     else:
-        console.print("Next: the same flags with steelyard run", markup=False)
+        console.print("Next: the same flags with steelyard run")
 
 
 def _as_plain(
@@ -74,50 +74,81 @@ def _counts(counted: Cost) -> dict[str, Any]:
 
 
 def _show(console: Console, plan: Plan, plain: dict[str, Any]) -> None:
-    table = Table(title=f"{plan.identity.model}", title_justify="left", box=None, pad_edge=False)
-    table.add_column("benchmark")
-    table.add_column("form")
-    table.add_column("template")
-    for name in ("shots", "cells", "requests", "tokens", "distinct", "sharing", "new tokens"):
-        table.add_column(name, justify="right")
-    for form in plain["forms"]:
-        table.add_row(
-            form["benchmark"],
-            form["form"],
-            form["template"],
-            str(form["shots"]),
-            f"{form['cells']:,}",
-            *_cells(form),
-        )
-    table.add_row("together", "", "", "", f"{plain['cells']:,}", *_cells(plain["total"]), style="bold")
-    console.print(table)
+    console.print(f"{plan.identity.model}", style="bold")
+    for line, style in _table(plain, console.width):
+        console.print(line, style=style)
     console.print(
-        "tokens: every request taken whole; distinct: prefixes that differ, the least a prefix-sharing engine "
-        "computes; requests that several forms share are asked once.",
-        markup=False,
+        "tokens: every request taken whole; distinct: prefixes that differ, the least that a prefix-sharing engine "
+        "computes; new: tokens written, at most. Requests that several forms share are asked once.",
+        soft_wrap=False,
     )
     for line in (f"{i['benchmark']}: {i['selection']}" for i in plain["items"]):
-        console.print(line, markup=False)
+        console.print(line)
     for note in plain["notes"]:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}", soft_wrap=False)
     if plain["overlong"]:
-        console.print(f"{plain['overlong']} cells do not fit the context (--overlong).", markup=False)
+        console.print(f"{plural(plain['overlong'], 'cell')} do not fit the context (--overlong).")
+    console.print(_outlook(plain), soft_wrap=False)
+
+
+def _table(plain: dict[str, Any], width: int) -> Iterator[tuple[str, str | None]]:
+    """Lines with their styles: a heading, then the benchmarks with a line per form, then the sum.
+
+    Where the terminal is too narrow for that, the name of a form has a line of its own above its numbers.
+    """
+    head = ("form", "template", "shots", "cells", "requests", "tokens", "distinct", "sharing", "new")
+    forms = [
+        (f["form"], visible(f["template"]), str(f["shots"]), f"{f['cells']:,}", *_cells(f))
+        for f in plain["forms"]
+    ]
+    total = ("together", "", "", f"{plain['cells']:,}", *_cells(plain["total"]))
+    rows = [head, *forms, total]
+    names = 2  # columns of text; the others are numbers
+    wide = [max(cell_width(row[n]) for row in rows) for n in range(len(head))]
+    stacked = 2 + sum(wide) + 2 * (len(head) - 1) > width
+
+    def line(row: Sequence[str]) -> str:
+        cells = [_pad(text, wide[n], right=n >= names) for n, text in enumerate(row)]
+        return "  " + "  ".join(cells[names:] if stacked else cells).rstrip()
+
+    def name(row: Sequence[str]) -> str:
+        return "  " + " · ".join(filter(None, row[:names]))
+
+    yield line(head), "dim"
+    benchmark = None
+    for form, row in zip(plain["forms"], forms, strict=True):
+        if form["benchmark"] != benchmark:
+            benchmark = form["benchmark"]
+            yield visible(benchmark), "bold"
+        if stacked:
+            yield name(row), None
+        yield line(row), None
+    if stacked:
+        yield name(total).strip(), "bold"
+    yield line(total), "bold"
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    space = " " * (width - cell_width(text))
+    return space + text if right else text + space
+
+
+def _outlook(plain: dict[str, Any]) -> str:
+    """What is left to do, and how long it will take where that can be said."""
     left = plain["left"]["requests"]
     if not left:
-        console.print("Everything is answered already.", markup=False)
-    elif plain["seconds"] is not None:
-        console.print(
-            f"{left:,} requests are left: about {_duration(plain['seconds'])} at the measured "
-            f"{plain['tokens_per_second']:,.0f} tokens/s"
-            + (
-                f" and {plain['new_tokens_per_second']:,.0f} new tokens/s (if every answer used its limit)"
-                if plain["new_tokens_per_second"]
-                else ""
-            ),
-            markup=False,
-        )
-    else:
-        console.print(f"{left:,} requests are left.", markup=False)
+        return "Everything is answered already."
+    text = f"{plural(left, 'request')} to ask"
+    if plain["seconds"] is None:
+        return f"{text}."
+    text += f": about {_duration(plain['seconds'])} at the measured "
+    if plain["tokens_per_second"] is None:
+        # a server that does not tell how many tokens it computed
+        return f"{text}{left / max(plain['seconds'], 1e-9):,.1f} requests/s."
+    text += f"{plain['tokens_per_second']:,.0f} tokens/s"
+    if plain["new_tokens_per_second"]:
+        text += f" and {plain['new_tokens_per_second']:,.0f} new tokens/s (if every answer used its limit)"
+    return f"{text}."
 
 
 def _cells(counts: dict[str, Any]) -> tuple[str, ...]:
@@ -132,6 +163,8 @@ def _cells(counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return "a second"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
-from rich.console import Console
-
+from steelyard.cli import streams
+from steelyard.cli.console import Console
 from steelyard.core.errors import InputError
 from steelyard.reporting.model import ReportData, to_json_text
 from steelyard.running.session import judge
@@ -25,18 +25,18 @@ def report_store(
         save(score_plot(data), plot)
         written.append(plot)
     if as_json:
-        sys.stdout.write(to_json_text(data))
+        streams.write_json(to_json_text(data))
         return
     show(data, store, every=every)
     for path in written:
-        Console(soft_wrap=True).print(f"Wrote {path}", markup=False, highlight=False)
+        Console().print(f"Wrote {path}")
 
 
 def show(data: ReportData, store: Path, *, every: bool = False) -> None:
     """Print the tables."""
     from steelyard.reporting.terminal import render
 
-    console = Console(highlight=False)
+    console = Console(wrap=True)
     console.print(render(data, width=console.width, all_metrics=every, store=str(store)))
 
 
@@ -44,14 +44,28 @@ def write_page(data: ReportData, path: Path) -> Path:
     """Write the HTML page."""
     from steelyard.reporting.page import html
 
+    text = html(data)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html(data), "utf-8")
+        if path.exists() and not path.is_file():
+            path.write_text(text, "utf-8")  # a device or a pipe; a folder says so
+        else:
+            _replace(path.resolve(), text)
     except OSError as error:
         raise InputError(
             f"The page cannot be written to {path}: {error.strerror}. Give another --html."
         ) from None
     return path
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a full disk must not cost an earlier page."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, "utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def score_again(store: Path, *, as_json: bool) -> None:
@@ -62,10 +76,9 @@ def score_again(store: Path, *, as_json: bool) -> None:
 
         print_json({"store": str(store)} | {n: getattr(judged, n) for n in judged.__slots__})
         return
-    out = Console(soft_wrap=True, highlight=False)
+    out = Console()
     waiting = f", {judged.waiting} cells wait for an answer" if judged.waiting else ""
     out.print(
         f"{judged.scores} judgements of {judged.cells} cells, {judged.changed} new or changed{waiting}.",
-        markup=False,
     )
-    out.print(f"Next: steelyard report {store}", markup=False)
+    out.print(f"Next: steelyard report {store}")

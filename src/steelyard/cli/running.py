@@ -7,11 +7,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
-from rich.console import Console
-
+from steelyard.cli.console import Console
 from steelyard.plan.study import Study
+from steelyard.reporting.display import plural
 from steelyard.running.progress import Bar
 from steelyard.running.session import ModelOutcome, Outcome, run
 
@@ -40,7 +42,7 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        self._console.print("stopping after this batch (Ctrl-C again: at once)", markup=False)
+        self._console.print("stopping after this batch (Ctrl-C again: at once)")
 
 
 def run_study(study: Study, *, as_json: bool) -> None:
@@ -52,8 +54,7 @@ def run_study(study: Study, *, as_json: bool) -> None:
             outcome = run(study, progress=bar, cancelled=interrupt)
         except KeyboardInterrupt:
             bar.stop()
-            _say_resume(console, study)
-            sys.exit(130)
+            stop(console, study.store)
     if as_json:
         from steelyard.cli.main import print_json
 
@@ -61,38 +62,41 @@ def run_study(study: Study, *, as_json: bool) -> None:
     else:
         show_outcome(outcome)
     if outcome.interrupted:
-        _say_resume(console, study)
-        sys.exit(130)
+        stop(console, study.store)
 
 
 def show_outcome(outcome: Outcome) -> None:
     """A line or two per model, then the next command."""
-    out = Console(soft_wrap=True, highlight=False)
+    out = Console()
     for model in outcome.models:
-        out.print(sentence(model), markup=False)
+        out.print(sentence(model))
     judged = outcome.judged
-    waiting = f", {judged.waiting} wait for an answer" if judged.waiting else ""
-    out.print(f"{judged.cells} cells judged in {outcome.store}{waiting}.", markup=False)
-    out.print(f"Next: steelyard report {shlex.quote(str(outcome.store))}", markup=False)
+    waiting = f", {judged.waiting:,} wait for an answer" if judged.waiting else ""
+    out.print(f"{plural(judged.cells, 'cell')} judged in {outcome.store}{waiting}.")
+    out.print(f"Next: steelyard report {shlex.quote(str(outcome.store))}")
 
 
 def sentence(model: ModelOutcome) -> str:
     """What happened to one model, in words."""
     if model.planned == model.found:
-        return f"{model.model}: all {model.planned} requests are answered already; no model work was done."
-    parts = [f"{model.asked} of {model.planned} requests answered in {model.seconds:.0f} s"]
+        asked = f"all {plural(model.planned, 'request')} are answered already" if model.planned else ""
+        parts = [f"{asked or 'there is nothing to ask'}; no model work was done"]
+    else:
+        parts = [f"{model.asked:,} of {plural(model.planned, 'request')} answered in {model.seconds:.0f} s"]
     if model.computed:
         parts.append(
             f"{model.computed:,} tokens computed, {model.computed / max(model.seconds, 1e-9):,.0f} tokens/s"
         )
-    if model.found:
-        parts.append(f"{model.found} were answered before")
+    if model.found and model.planned != model.found:
+        parts.append(f"{model.found:,} were answered before")
     if model.failed:
-        parts.append(f"{model.failed} failed and are asked again by the next run")
+        parts.append(f"{model.failed:,} failed and are asked again by the next run")
     if model.left:
-        parts.append(f"{model.left} are left")
+        parts.append(f"{model.left:,} are left")
     if model.overlong:
-        parts.append(f"{model.overlong} cells do not fit the context and were not asked")
+        parts.append(
+            f"{plural(model.overlong, 'cell')} did not fit the context (--overlong) and were not asked"
+        )
     return f"{model.model}: " + "; ".join(parts) + "."
 
 
@@ -106,11 +110,10 @@ def as_plain(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _say_resume(console: Console, study: Study) -> None:
+def stop(console: Console, store: Path) -> NoReturn:
+    """Say how to go on, and exit as a program does that was interrupted."""
     console.print(
-        f"Stopped. Every finished batch is in {study.store}; the same command goes on from there:\n"
+        f"Stopped. Every finished batch is in {store}; the same command goes on from there:\n"
         f"  {shlex.join(['steelyard', *sys.argv[1:]])}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
     )
+    sys.exit(130)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from steelyard.cli.console import Console
 from steelyard.core.errors import InputError
 from steelyard.core.types import Ask, Generate, Work
 from steelyard.plan.build import Plan, Source
@@ -86,21 +86,20 @@ def _ask(ask: Ask, work: Work | None, texts: Any) -> dict[str, Any]:  # noqa: AN
 
 
 def _print(plan: Plan, shown: dict[str, Any]) -> None:
-    out = Console(soft_wrap=True, highlight=False)
+    out = Console()
     form, _ = plan.forms[0]
     out.print(
         f"{shown['benchmark']} · {shown['form']} · template {shown['template']} · {shown['shots']} shots · "
         f"item {visible(shown['item_id'])} · {shown['model']}",
-        markup=False,
         style="bold",
     )
-    out.print(f"template from: {form.template.source}", markup=False, style="dim")
+    out.print(f"template from: {form.template.source}", style="dim")
     previous = None
     for request in shown["requests"]:
         _print_request(out, request, previous)
         previous = request.get("context", previous)
     for note in shown["notes"]:
-        out.print(f"note: {note}", markup=False)
+        out.print(f"note: {note}")
 
 
 def _print_request(out: Console, request: dict[str, Any], previous: str | None) -> None:
@@ -110,7 +109,7 @@ def _print_request(out: Console, request: dict[str, Any], previous: str | None) 
     out.print()
     out.rule(Text(f"{request['role']}{option}{visible(source)}{flags}"), align="left", style="dim")
     if "context" not in request:
-        out.print("not asked", markup=False)
+        out.print("not asked")
         return
     text = Text()
     same = request["context"] == previous and previous is not None
@@ -124,7 +123,6 @@ def _print_request(out: Console, request: dict[str, Any], previous: str | None) 
         out.print(
             f"at most {sampling['max_tokens']} new tokens, temperature {sampling['temperature']}, stops: "
             + (", ".join(repr(s) for s in sampling["stop"]) or "none"),
-            markup=False,
             style="dim",
         )
     if "token_ids" in request:

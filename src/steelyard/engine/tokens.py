@@ -96,6 +96,11 @@ def encode_pair(tokenizer: Tokenizer, context: str, continuation: str) -> Tokens
     head = context.rstrip()
     if joint.spans is not None:
         start, moved = _split_by_spans(joint.spans, len(head))
+        begin = joint.spans[start][0] if start < len(joint.spans) else None
+        if (context + continuation)[len(head) : begin].strip():
+            # letters behind the join that no token claims: a normalizer dropped them, or joined them with what
+            # stands before ("e" and an accent became one letter, whose tokens claim the "e" alone)
+            start, moved = _split_by_prefix(tokenizer, joint.ids, head)
     else:
         start, moved = _split_by_prefix(tokenizer, joint.ids, head)
     if start == len(joint.ids):

@@ -2,16 +2,16 @@
 
 Random distractors follow these rules (specs of the paper's forms are unpublished; these are ours):
 the draw is named by (seed, benchmark, item) and ranks every candidate on its own, so adding items or using
-more processes moves nothing else; a candidate that equals a gold alias or an earlier option after
-normalisation is rejected, for numbers also one with the same final number; on passage tasks candidates come
-from the same passage, then the same article, and a span that contains or lies in a gold alias is rejected;
+more processes moves nothing else; a candidate that shares a form of its answer (an alias, after normalisation;
+for numbers the value) with the right answer or with an earlier option is rejected; on passage tasks candidates
+come from the same passage, then the same article, and a span that contains or lies in a gold alias is rejected;
 the source item is recorded. Items that stay short are flagged, never padded.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,19 +105,17 @@ def options_for(item: Item, formulation: Formulation, pool: Pool, *, k: int, see
 
 
 def _random(item: Item, pool: Pool, *, k: int, seed: int) -> Options:
-    taken = {_class(item.gold, item)}
-    aliases = _aliases(item)
+    taken = _classes(item)
+    spans = [answer_class(a) for a in _texts(item)] if pool.spans else []
     found: list[Option] = []
     for other in pool.candidates(item, seed):
         if len(found) == k:
             break
-        candidate = other.gold
-        name = _class(candidate, other)
-        if name in taken or answer_class(candidate.answer) in aliases:
+        candidate, classes = other.gold, _classes(other)
+        # all aliases of the candidate count: "USA" is right where "United States" is, if its item says so
+        if classes & taken or any(_overlap(answer_class(candidate.answer), span) for span in spans):
             continue
-        if pool.spans and any(_overlap(answer_class(candidate.answer), alias) for alias in aliases):
-            continue
-        taken.add(name)
+        taken |= classes
         found.append(Option(candidate.full, candidate.answer, f"item:{other.item_id}"))
     return _shuffled(item, found, seed, short=k - len(found))
 
@@ -129,23 +127,26 @@ def _shuffled(item: Item, wrong: list[Option], seed: int, short: int) -> Options
     return Options(tuple(options[i] for i in order), int(np.flatnonzero(order == 0)[0]), short)
 
 
-def _class(option: Option, item: Item) -> str:
-    """Two options of one class are the same answer."""
+def _classes(item: Item) -> set[Hashable]:
+    """Every form of the right answer; two items that share one have the same answer."""
     match item.reference:
         case NumberAnswer(value=value):
-            return f"number {value.normalize()}"
-        case ProgramAnswer():
-            return "program " + " ".join(option.full.split())
+            return {value}  # equal and hashed by value: 7 and 7.00, but not 7 and -7
+        case ProgramAnswer(solution=solution):
+            return {" ".join(solution.split())}
         case _:
-            return "text " + answer_class(option.answer)
+            return {answer_class(text) for text in _texts(item)}
 
 
-def _aliases(item: Item) -> frozenset[str]:
+def _texts(item: Item) -> tuple[str, ...]:
+    """The right answer as short texts; () where it is none."""
     match item.reference:
         case TextAnswer(aliases):
-            return frozenset(answer_class(a) for a in aliases)
+            return aliases
+        case ChoiceAnswer():
+            return (item.gold.answer,)
         case _:
-            return frozenset({answer_class(item.gold.answer)})
+            return ()
 
 
 def _overlap(a: str, b: str) -> bool:

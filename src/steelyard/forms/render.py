@@ -189,9 +189,16 @@ def _parts(item: Item, form: Form, options: Options | None) -> tuple[Part, ...]:
         parts.append(_part(Role.GOLD if gold else Role.DISTRACTOR, n, text, option.source, form.delimiter))
         if _null_context(form) is not None:
             role = Role.NULL_GOLD if gold else Role.NULL_DISTRACTOR
-            # the null context is plain text in every form, so that it is asked once for each option text
-            parts.append(_part(role, n, text, option.source, form.template.delimiter or " "))
+            parts.append(_part(role, n, text, option.source, _null_delimiter(form.template)))
     return tuple(parts)
+
+
+def _null_delimiter(template: Template) -> str:
+    # The null context is plain text in every form, so that it is asked once for each option text. One that ends
+    # in white space brings its own delimiter: another blank would shift the indentation of code.
+    if template.null_context[-1:].isspace():
+        return ""
+    return template.delimiter or " "
 
 
 def _part(role: Role, option: int | None, text: str, source: str, delimiter: str) -> Part:

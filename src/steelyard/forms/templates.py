@@ -121,8 +121,9 @@ def _compiled(text: str, where: str, name: str) -> JinjaTemplate:
     try:
         return _environment().from_string(text)
     except TemplateSyntaxError as error:
+        why = (error.message or "").rstrip(".")
         raise InputError(
-            f"{where}: template {name!r} is not valid Jinja2, line {error.lineno}: {error.message}. Text: {text!r}"
+            f"{where}: template {name!r} is not valid Jinja2, line {error.lineno}: {why}. Text: {text!r}"
         ) from None
 
 
@@ -154,7 +155,8 @@ def render_text(text: str, template: Template, item: Item, options: tuple[str, .
         raise InputError(
             f"Template {template.name!r} of {item.benchmark} does what a template may not: {error}"
         ) from None
-    except (TemplateError, TypeError, ValueError) as error:
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        # what a wording computes may fail in any of Python's ways: {{ 1 // 0 }}, {{ question[9:][0] }}
         raise DataError(
             f"Template {template.name!r} of {item.benchmark} does not fit item {item.item_id}: {error}. "
             f"The item has the fields: {', '.join(sorted(values))}."

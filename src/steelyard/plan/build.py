@@ -6,12 +6,12 @@ against the store; showing it, costing it and sharding it need no model.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from steelyard.benchmarks.base import Benchmark, Loaded
-from steelyard.core.errors import DataError, RefusedError, UnknownNameError
+from steelyard.core.errors import DataError, InputError, RefusedError, UnknownNameError
 from steelyard.core.ids import cell_id, request_id, run_id
 from steelyard.core.rng import key
 from steelyard.core.types import (
@@ -78,21 +78,24 @@ def build(study: Study, backend: Backend, sources: Sequence[Source]) -> Plan:
             is named at once.
         UnknownNameError, InputError: as `select` and the templates say.
     """
+    _refuse_one_name_twice(sources)
     if study.items:
         check_named((s.loaded for s in sources), study.items)
     notes: list[str] = []
-    pairs = _allowed(study, backend, sources, notes)
+    # a chat server makes a message of every prompt, asked for or not, so the form says so
+    chat = study.chat or backend.identity.settings.get("api") == "chat"
+    selected = [_selected(study, source) for source in sources]
+    pairs = _allowed(study, backend, selected, notes)
     chosen: list[Source] = []
     forms: list[tuple[Form, Benchmark]] = []
-    for source in sources:
+    for source in selected:
         wanted = pairs[source.loaded.benchmark.name]
         shots = _shots(study, source.loaded.benchmark)
-        picked = select(source.loaded, shots=shots, limit=study.limit, ids=study.items, seed=study.seed)
-        if not wanted or not picked.items:
+        if not wanted or not source.items:
             continue
-        chosen.append(Source(source.loaded, source.templates, picked.items, picked.sentence))
+        chosen.append(source)
         forms += [
-            (_form(study, source.loaded, formulation, template, shots), source.loaded.benchmark)
+            (_form(study, source.loaded, formulation, template, shots, chat=chat), source.loaded.benchmark)
             for formulation in wanted
             for template in _templates(study, source, formulation, notes)
         ]
@@ -101,6 +104,22 @@ def build(study: Study, backend: Backend, sources: Sequence[Source]) -> Plan:
     for source in chosen:
         _fill(plan, study, backend, source)
     return plan
+
+
+def _refuse_one_name_twice(sources: Sequence[Source]) -> None:
+    # forms, items and answers are filed by the benchmark's name: two of one name would be mixed
+    counts = Counter(s.loaded.benchmark.name for s in sources)
+    if twice := [name for name, n in counts.items() if n > 1]:
+        raise InputError(
+            f"Two benchmarks of this study are called {twice[0]!r}. Give one of the .toml files another name = '...'."
+        )
+
+
+def _selected(study: Study, source: Source) -> Source:
+    """The source with the items that this study evaluates."""
+    shots = _shots(study, source.loaded.benchmark)
+    picked = select(source.loaded, shots=shots, limit=study.limit, ids=study.items, seed=study.seed)
+    return replace(source, items=picked.items, sentence=picked.sentence)
 
 
 # ------------------------------------------------------------------------------------- what may be asked
@@ -114,7 +133,7 @@ def _allowed(
         allowed[name] = []
         for form in dict.fromkeys(study.forms):
             formulation = formulations.get(form)
-            why = _why_not(formulation, backend, source.loaded, chat=study.chat) or _no_letters(
+            why = _why_not(formulation, backend, source, study) or _no_letters(
                 formulation, _named(study, source)
             )
             if why is None:
@@ -133,22 +152,39 @@ def _allowed(
     return allowed
 
 
-def _why_not(formulation: Formulation, backend: Backend, loaded: Loaded, *, chat: bool) -> str | None:
+def _why_not(formulation: Formulation, backend: Backend, source: Source, study: Study) -> str | None:
     """Why a formulation cannot be asked of this benchmark and backend; None when it can."""
-    if reason := loaded.benchmark.refuse.get(formulation.name):
+    if reason := source.loaded.benchmark.refuse.get(formulation.name):
         return reason
-    if formulation.candidates is Candidates.SMART and not _has_smart_options(loaded):
-        return "the data bring no smart options; use mc_rnd, which takes other items' answers"
+    if formulation.candidates is Candidates.SMART and (
+        reason := _no_options(
+            source, with_shots=formulation.shown and _shots(study, source.loaded.benchmark) > 0
+        )
+    ):
+        return reason
     capabilities = backend.capabilities
-    if chat and not capabilities.chat:
-        return f"{backend.identity.model} has no chat template; ask without --chat"
+    if study.chat and not capabilities.chat:
+        way = "use --api chat" if backend.identity.backend == "server" else "ask without --chat"
+        return f"{backend.identity.model} has no chat template; {way}"
     if formulation.readout is Readout.GENERATE:
         return None if capabilities.generate else f"{backend.identity.model} cannot generate"
     return None if capabilities.likelihood else capabilities.why_not
 
 
-def _has_smart_options(loaded: Loaded) -> bool:
-    return loaded.benchmark.answer_type == "choice" or any(i.distractors for i in loaded.items)
+def _no_options(source: Source, *, with_shots: bool) -> str | None:
+    """Why items of a benchmark cannot be asked with the data's own options; None when every one has some."""
+    if source.loaded.benchmark.answer_type == "choice":
+        return None
+    asked = (*source.items, *(source.loaded.shots if with_shots else ()))
+    without = [i.item_id for i in asked if not i.distractors]
+    if not without:
+        return None
+    if len(without) == len(asked):
+        return "the data bring no smart options; use mc_rnd, which takes other items' answers"
+    return (
+        f"{len(without)} of {len(asked)} items bring no smart options, the first is {without[0]}; "
+        "give them some, or use mc_rnd, which takes other items' answers"
+    )
 
 
 def _shots(study: Study, benchmark: Benchmark) -> int:
@@ -184,7 +220,9 @@ def _templates(study: Study, source: Source, formulation: Formulation, notes: li
     return [t for t in named if t.letters]
 
 
-def _form(study: Study, loaded: Loaded, formulation: Formulation, template: Template, shots: int) -> Form:
+def _form(
+    study: Study, loaded: Loaded, formulation: Formulation, template: Template, shots: int, *, chat: bool
+) -> Form:
     sampling = None
     if formulation.readout is Readout.GENERATE:
         sampling = Sampling(
@@ -200,7 +238,7 @@ def _form(study: Study, loaded: Loaded, formulation: Formulation, template: Temp
         template=template,
         shots=shots,
         shot_mode=study.shot_mode,
-        chat=study.chat,
+        chat=chat,
         system=study.system,
         overlong=study.overlong,
         options=study.options,

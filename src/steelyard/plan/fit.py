@@ -69,7 +69,8 @@ def fit(form: Form, item: Item, rendered: Rendered, backend: Backend, encode: En
         )
     dropped = (f"shots_dropped:{total}",) if total else ()
     if form.overlong == "truncate" and room is not None:
-        cut = {text_of(r): _truncate(r, t, room) for r in requests if (t := encode(r)) is not None}
+        # by one measure: options that were cut by their own lengths would be compared after different contexts
+        cut = {text_of(r): _truncate(t, longest - room) for r in requests if (t := encode(r)) is not None}
         if all(t is not None for t in cut.values()):
             flags = (*dropped, f"truncated:{longest - room}")
             return Fitted(prompt, flags=flags, cut={n: t for n, t in cut.items() if t is not None})
@@ -89,12 +90,8 @@ def _need(request: Request, tokens: Tokens | None) -> int | None:
     return len(tokens.ids) + (request.sampling.max_tokens if isinstance(request, Generate) else 0)
 
 
-def _truncate(request: Request, tokens: Tokens, room: int) -> Tokens | None:
-    """Cut the prompt from the left, keeping its first token (BOS); None when even the answer does not fit."""
-    need = _need(request, tokens)
-    excess = (need or 0) - room
-    if excess <= 0:
-        return tokens
+def _truncate(tokens: Tokens, excess: int) -> Tokens | None:
+    """Cut tokens off the prompt behind its first one (BOS); None when not even the answer would fit."""
     context = tokens.ids[: tokens.start]
     if excess > len(context) - 2:
         return None

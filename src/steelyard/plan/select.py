@@ -74,6 +74,9 @@ def check_named(loaded: Iterable[Loaded], ids: tuple[str, ...]) -> None:
         if item_id not in known:
             near = difflib.get_close_matches(item_id, known, n=3, cutoff=0.5) or sorted(known)[:3]
             names = ", ".join(b.benchmark.name for b in benchmarks)
+            comma = (
+                " An id that holds a comma goes into a list: --items '[\"a,1\"]'." if "," in near[0] else ""
+            )
             raise InputError(
-                f"There is no item {item_id!r} in {names} ({len(known)} items). Near: {', '.join(near)}."
+                f"There is no item {item_id!r} in {names} ({len(known)} items). Near: {', '.join(near)}.{comma}"
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +22,17 @@ def _names(value: object) -> object:
     return value
 
 
+def _ids(value: object) -> object:
+    """As `_names`; ids that hold commas come as a list, which may be a JSON text, and a number names: 7 is "7"."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError("a text that begins with [ must be a JSON list of ids") from None
+    listed = value if isinstance(value, list | tuple) else (value,) if type(value) is int else None
+    return _names(value) if listed is None else tuple(str(v) if type(v) is int else v for v in listed)
+
+
 def _models(value: object) -> object:
     """As `_names`; the commas between a model's own options ("simulated:ability=1,seed=2") do not split it."""
     if not isinstance(value, str):
@@ -34,6 +47,7 @@ def _models(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Ids = Annotated[tuple[str, ...], BeforeValidator(_ids)]
 Models = Annotated[tuple[str, ...], BeforeValidator(_models)]
 
 
@@ -62,7 +76,7 @@ class Study(BaseModel):
     top_k: int | None = Field(default=None, ge=1, description="keep the k likeliest tokens")
     max_tokens: int | None = Field(default=None, ge=1, description="new tokens; none: the template's own")
     limit: int | None = Field(default=None, ge=1, description="a seeded random, nested subset of the items")
-    items: Names = Field(default=(), description="item ids, in any order, instead of a limit")
+    items: Ids = Field(default=(), description="item ids, in any order, instead of a limit")
     seed: int = Field(default=0, ge=0, description="names every random stream of the study")
     chat: bool = Field(default=False, description="ask through the model's chat template")
     system: str | None = Field(default=None, description="system message of the chat")
@@ -89,9 +103,13 @@ class Study(BaseModel):
     @classmethod
     def _no_booleans_for_numbers(cls, values: Any) -> Any:  # noqa: ANN401  pydantic hands over raw input
         if isinstance(values, Mapping):
-            for name, value in values.items():
-                if isinstance(value, bool) and name not in {"chat", "skip_refused", "use_n"}:
-                    raise ValueError(f"{name} cannot be a truth value; got {value}")
+            wrong = [
+                f"{name} cannot be a truth value; got {value}"
+                for name, value in values.items()
+                if isinstance(value, bool) and name not in {"chat", "skip_refused", "use_n"}
+            ]
+            if wrong:
+                raise ValueError("\n  ".join(wrong))
         return values
 
     @model_validator(mode="after")
@@ -105,7 +123,7 @@ class Study(BaseModel):
             raise ValueError("limit and items exclude each other: give one of them")
         if len(set(self.items)) < len(self.items):
             raise ValueError("items names an id twice")
-        if self.system is not None and not self.chat:
+        if self.system is not None and not self.chat and self.api != "chat":
             raise ValueError("system is a message of a chat: add chat: true (--chat)")
         return self
 
@@ -140,7 +158,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        loaded = yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        loaded = yaml.safe_load(text)
+        twice = _repeated(yaml.compose(text, Loader=yaml.SafeLoader))
     except FileNotFoundError:
         raise StudyError(
             f"There is no study file {path}. Give a YAML file, or flags (steelyard run --help)."
@@ -151,10 +171,41 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise StudyError(
             f"{path} must hold keys and values (model:, tasks:, ...); got {type(loaded).__name__}."
         )
-    if relative := [k for k in ("data", "store") if isinstance(loaded.get(k), str)]:
-        # a study file can be run from anywhere: its paths are relative to itself
-        loaded |= {k: path.parent / loaded[k] for k in relative}
+    if twice:
+        # YAML forbids it, but its reader keeps the last value without a word
+        raise StudyError(f"{path} gives {', '.join(twice)} more than once. Keep one of them.")
+    if wrong := [key for key in loaded if not isinstance(key, str)]:
+        raise StudyError(
+            f"{path} has the key {wrong[0]!r}, which is no text. Known: {', '.join(Study.model_fields)}."
+        )
+    # a study file can be run from anywhere: its paths are relative to itself
+    here = path.parent
+    for key in ("data", "store"):
+        if isinstance(loaded.get(key), str):
+            loaded[key] = here / Path(loaded[key]).expanduser()
+    loaded |= {
+        key: [change(name, here) if isinstance(name, str) else name for name in names]
+        for key, split, change in (("tasks", _names, _own_task), ("model", _models, _own_model))
+        if isinstance(names := split(loaded.get(key)), list | tuple)
+    }
     return loaded
+
+
+def _own_task(name: str, here: Path) -> str:
+    return str(here / Path(name).expanduser()) if name.endswith(".toml") else name
+
+
+def _own_model(name: str, here: Path) -> str:
+    # a name of a model looks like that of a folder, so the folder must be there
+    folder = here / Path(name).expanduser()
+    return str(folder) if (folder / "config.json").is_file() else name
+
+
+def _repeated(root: Any) -> list[str]:  # noqa: ANN401  a node of yaml, which is imported late
+    names = (
+        [str(key.value) for key, _ in root.value] if hasattr(root, "value") and root.id == "mapping" else []
+    )
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _explain(error: Any) -> str:  # noqa: ANN401  pydantic's own error record
@@ -166,4 +217,11 @@ def _explain(error: Any) -> str:  # noqa: ANN401  pydantic's own error record
         return f"  {name}: no such key.{hint}"
     if error["type"] == "missing":
         return f"  {name}: is missing ({Study.model_fields[name].description})."
+    if error["type"] in {"tuple_type", "string_type"}:
+        # pydantic speaks of tuples; a study has names
+        advice = ", in quotes where YAML would read a number" if error["type"] == "string_type" else ""
+        many = " or a list of texts" if error["type"] == "tuple_type" else ""
+        message = f"should be a text{many}{advice}"
+    if error["type"] == "too_short":
+        message = "names nothing"
     return f"  {name}: {message}; got {error['input']!r}." if name else f"  {message}."

@@ -176,12 +176,26 @@ def to_json_text(data: ReportData) -> str:
         InputError: a record holds a number that is not finite, or a value that JSON cannot hold.
     """
     try:
-        text = json.dumps(data.to_json(), ensure_ascii=False, allow_nan=False, indent=1)
+        return json_text(data.to_json())
     except (ValueError, TypeError) as error:
         raise InputError(
             f"The report cannot be written as JSON: {error}. Records hold text, finite numbers, booleans, None, "
             "and lists or mappings of these; a number that does not exist is None."
         ) from error
+
+
+def json_text(value: object) -> str:
+    r"""Plain data as JSON text that can be shown on a terminal and written as UTF-8, with a newline at its end.
+
+    Raises:
+        ValueError, TypeError: a number is not finite, or a value is none that JSON has.
+
+    >>> print(json_text({"text": "\u202eevil"}), end="")
+    {
+     "text": "\u202eevil"
+    }
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
     return _ACTS_WHEN_PRINTED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 

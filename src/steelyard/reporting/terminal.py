@@ -159,6 +159,10 @@ def _commands(data: ReportData, hidden: int, store: str | None, width: int) -> l
     ]
     if any(row.status_counts.get("unscored") for row in data.scores):
         lines.append((f"steelyard score {place}", "judge what is not scored yet"))
+    if not data.scores:
+        lines = [(f"steelyard score {place}", "judge the answers that are there")]
+    if not data.runs and not data.scores:
+        lines = [(f"steelyard run --model MODEL --tasks TASKS --store {place}", "ask something")]
     wide = max(len(command) for command, _ in lines) + GAP
     if wide + max(len(purpose) for _, purpose in lines) + GAP > width:
         wide = 0  # then a command and its purpose do not stand on one line

@@ -23,6 +23,7 @@ def open_model(name: str, study: Study) -> Backend:
             rate_limit=study.rate_limit,
             use_n=study.use_n,
             max_length=study.max_length,
+            system=study.system if study.api == "chat" else None,
         )
     if name == "simulated" or name.startswith("simulated:"):
         from steelyard.engine.simulated import open_simulated

@@ -86,7 +86,8 @@ class Bar:
         self._tokens, self._began = 0, time.monotonic()
         self._said = self._began
         self._task = self._bar.add_task(label, total=total, completed=done, rate="")
-        self._bar.start()
+        if self._console.is_terminal:  # elsewhere it would only leave an empty line
+            self._bar.start()
 
     def batch(self, batch: Batch) -> None:
         """Move the bar."""
@@ -104,6 +105,7 @@ class Bar:
     def stop(self) -> None:
         """Take the bar away."""
         if self._task is not None:
-            self._bar.stop()
+            if self._console.is_terminal:
+                self._bar.stop()
             self._bar.remove_task(self._task)
             self._task = None

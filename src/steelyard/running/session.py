@@ -62,16 +62,17 @@ class ModelOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to."""
+    """What a run came to.
+
+    Attributes:
+        models: those that were reached, in order.
+        interrupted: whether it was stopped before everything was asked.
+    """
 
     store: Path
     models: tuple[ModelOutcome, ...]
     judged: Judged
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether it was stopped before everything was asked."""
-        return any(m.left for m in self.models)
+    interrupted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def run(
             if desk.cancelled():
                 break
         writer.compact()
-    return Outcome(study.store, tuple(outcomes), judge(study.store))
+    interrupted = len(outcomes) < len(study.model) or any(m.left for m in outcomes)
+    return Outcome(study.store, tuple(outcomes), judge(study.store), interrupted)
 
 
 def judge(path: Path) -> Judged:
@@ -148,6 +150,7 @@ def _source(name: str, study: Study) -> Source:
         own = parse_templates(read_custom(Path(name)).templates, where=name)
     if not own:
         raise InputError(f"{name} has no template. Add one: [templates.plain] with question = '...'.")
+    registry.check_scorers(loaded.benchmark.scorers, loaded.benchmark.answer_type)
     return Source(loaded, own)
 
 

@@ -17,6 +17,7 @@ from steelyard.core.rng import stream
 from steelyard.core.types import Status
 from steelyard.forms.formulation import FORMULATIONS
 from steelyard.reporting.model import ReportData, ScoreRow
+from steelyard.running.notes import notes
 from steelyard.scoring import registry
 from steelyard.scoring.corpus import corpus_score
 from steelyard.stats import (
@@ -54,6 +55,7 @@ class _Context:
     source: SourceRow | None
     flags: Mapping[str, int]
     waiting: int
+    unjudged: int
     level: float
 
 
@@ -68,7 +70,7 @@ def summarise(path: Path, *, level: float = 0.95) -> ReportData:
         runs = {r.run_id: r for r in store.runs()}
         forms = {f.form_id: f for f in store.forms()}
         sources = store.sources()
-        flags, waiting = _flags(store), _waiting(store)
+        flags, (waiting, unjudged) = _flags(store), _open_cells(store)
         columns = _columns(store)
         rows: list[ScoreRow] = []
         for (run_id, form_id), by_scorer in columns.items():
@@ -79,6 +81,7 @@ def summarise(path: Path, *, level: float = 0.95) -> ReportData:
                 _source(sources, run_id, form),
                 flags[run_id, form_id],
                 waiting[run_id, form_id],
+                unjudged[run_id, form_id],
                 level,
             )
             for scorer in form.scorers:
@@ -95,7 +98,7 @@ def summarise(path: Path, *, level: float = 0.95) -> ReportData:
             work=tuple(
                 {"model": runs[r].model, **{n: getattr(t, n) for n in t.__slots__}} for r, t in totals.items()
             ),
-            notes=tuple(_notes(rows, sources, waiting)),
+            notes=tuple(notes(rows, store, waiting.total(), unjudged.total())),
             examples=tuple(_examples(store, forms)),
         )
 
@@ -130,13 +133,21 @@ def _flags(store: Store) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-def _waiting(store: Store) -> dict[tuple[str, str], int]:
-    """Cells of each run and form that have no score yet."""
+def _open_cells(store: Store) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """Cells of each run and form without a score: those that wait for an answer, and those that only wait for us."""
     table = store.query(
-        "SELECT run_id, form_id, count(DISTINCT cell_id) AS cells FROM asks "
-        "WHERE cell_id NOT IN (SELECT cell_id FROM scores) GROUP BY ALL"
+        "SELECT run_id, form_id, complete, count(*) AS cells FROM ("
+        "SELECT a.run_id, a.form_id, a.cell_id, "
+        "bool_and(a.request_id IS NULL OR r.request_id IS NOT NULL) AS complete "
+        "FROM asks a LEFT JOIN responses r ON r.request_id = a.request_id "
+        "WHERE a.cell_id NOT IN (SELECT cell_id FROM scores) GROUP BY ALL) GROUP BY ALL"
     )
-    return defaultdict(int, {(r["run_id"], r["form_id"]): r["cells"] for r in table.to_pylist()})
+    waiting: Counter[tuple[str, str]] = Counter()
+    unjudged: Counter[tuple[str, str]] = Counter()
+    for row in table.to_pylist():
+        found = unjudged if row["complete"] else waiting
+        found[row["run_id"], row["form_id"]] += row["cells"]
+    return waiting, unjudged
 
 
 def _source(sources: Sequence[SourceRow], run_id: str, form: FormRow) -> SourceRow | None:
@@ -294,6 +305,8 @@ def _diagnostics(column: Column, estimate: Estimate | None, context: _Context) -
         yield f"{missing} of {len(column.items)} cells have no value and are left out of the mean ({reasons}){first}"
     if context.waiting:
         yield f"{context.waiting} cells have no answer yet; run the same command again"
+    if context.unjudged:
+        yield f"{context.unjudged} cells are answered and not judged yet; see steelyard score"
     for flag, sentence in (
         ("shots_dropped", "cells were asked with fewer shots, since the prompt was too long"),
         ("truncated", "cells were asked with a prompt cut from the left"),
@@ -313,22 +326,6 @@ def _order(benchmarks: list[str]) -> Any:  # noqa: ANN401  a sort key
         return row.model, row.step or 0, place, form, row.template, row.shots, row.variant, not row.primary
 
     return key
-
-
-def _notes(
-    rows: Sequence[ScoreRow], sources: Sequence[SourceRow], waiting: Mapping[Any, int]
-) -> Iterator[str]:
-    yield from dict.fromkeys(f"{s.benchmark}: {s.selection}" for s in sources)
-    contents = defaultdict(set)
-    for source in sources:
-        contents[source.benchmark].add(source.content_hash)
-    for benchmark, hashes in contents.items():
-        if len(hashes) > 1:
-            yield f"{benchmark}: its content changed between runs ({', '.join(sorted(hashes))})"
-    if left := sum(waiting.values()):
-        yield f"{left} cells have no answer yet; the same run command asks them"
-    if not rows:
-        yield "nothing is judged yet"
 
 
 def _plain(row: RunRow | SourceRow) -> dict[str, Any]:

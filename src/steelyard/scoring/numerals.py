@@ -99,7 +99,8 @@ def _skip(text: str, match: re.Match[str]) -> bool:
     if match["run"] is not None:
         if before.endswith(("^", "^{", "_", "_{")):
             return True
-        word = re.search(r"[A-Za-z]+$", before)
+        # \Z, since "$" also matches before a newline: "total\n18" is no variable name
+        word = re.search(r"[A-Za-z]+\Z", before)
         if word and not match["currency"] and word[0] not in _CURRENCY_CODES:
             return True
         run = match["run"]

@@ -16,7 +16,16 @@ from steelyard.scoring.extract import harness_form, judge_flexible, judge_numeri
 from steelyard.scoring.match import judge_match, legacy_form, references
 from steelyard.scoring.verdict import Verdict, unscored
 
-__all__ = ["SCORERS", "Scorer", "Verdict", "answer_key", "for_form", "get", "judge_generation"]
+__all__ = [
+    "SCORERS",
+    "Scorer",
+    "Verdict",
+    "answer_key",
+    "check_scorers",
+    "for_form",
+    "get",
+    "judge_generation",
+]
 
 Kind = Literal["generation", "choice", "likelihood"]
 Aggregate = Literal["mean", "sum", "ratio", "corpus"]
@@ -141,6 +150,26 @@ def for_form(readout: str, scorers: Sequence[str], *, null: bool = False) -> tup
             raise UnknownNameError("readout", readout, ("generate", "choose", "score"))
 
 
+def check_scorers(scorers: Sequence[str], answer_type: AnswerType) -> None:
+    """Whether a benchmark's scorers can judge generated answers to it; asked before a model is.
+
+    Raises:
+        UnknownNameError: a scorer that does not exist.
+        InputError: one that judges no generated texts, or no references of this type.
+    """
+    for name in scorers:
+        _accepting(_generation(name), answer_type)
+
+
+def _accepting(scorer: Scorer, kind: AnswerType) -> None:
+    if kind not in scorer.accepts:
+        others = ", ".join(s.name for s in _ALL if s.kind == "generation" and kind in s.accepts)
+        raise InputError(
+            f"Scorer {scorer.name!r} judges references of type {' or '.join(scorer.accepts)}, and this one is a "
+            f"{kind}. Choose among: {others}."
+        )
+
+
 def _generation(name: str) -> Scorer:
     scorer = get(name)
     if scorer.kind != "generation":
@@ -174,12 +203,7 @@ def judge_generation(scorer: str, text: str, finish: Finish, reference: Referenc
         InputError: the scorer cannot judge this type of reference, or `finish` is that of a likelihood.
     """
     known = _generation(scorer)
-    kind = reference.to_json()["type"]
-    if kind not in known.accepts:
-        raise InputError(
-            f"Scorer {scorer!r} judges references of type {' or '.join(known.accepts)}, and this one is a {kind}. "
-            f"Choose among: {', '.join(s.name for s in _ALL if s.kind == 'generation' and kind in s.accepts)}."
-        )
+    _accepting(known, reference.to_json()["type"])
     if finish is Finish.SCORED:
         raise InputError("A generated text was expected, and the response is a likelihood.")
     if finish in (Finish.ERROR, Finish.REFUSED):

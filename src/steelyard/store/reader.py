@@ -107,7 +107,7 @@ class Store:
         orphans = found.column("orphan").drop_null().unique().to_pylist()
         if orphans:
             raise StoreError(
-                f"Scores in {self.path} name a {' and a '.join(sorted(orphans))} that its tables do not have. "
+                f"Scores in {self.path} name {' and '.join(map(_one, sorted(orphans)))} that its tables do not have. "
                 "A part was removed or an import is incomplete; run the same command again to write it anew."
             )
         return found.drop_columns(["orphan"])
@@ -307,6 +307,10 @@ def _wrong_queries() -> tuple[type[Exception], ...]:
     import duckdb
 
     return (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
+
+
+def _one(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def _of_run(run_id: str | None) -> tuple[str, tuple[str, ...]]:

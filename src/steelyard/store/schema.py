@@ -69,6 +69,7 @@ def _table(name: str, key: str, columns: str, *, last_wins: bool = False, weak: 
 
 
 _ALL = (
+    # the group says which items hang together, not what is asked: a later run may know better
     _table(
         "items",
         "benchmark item_id content_hash",
@@ -79,7 +80,9 @@ _ALL = (
         json: meta
         string: content_hash
         """,
+        last_wins=True,
     ),
+    # the scorers are how answers are judged, not what is asked: a later run may name others
     _table(
         "forms",
         "form_id",
@@ -90,6 +93,7 @@ _ALL = (
         json: settings
         list<string>: scorers
         """,
+        last_wins=True,
     ),
     _table(
         "runs",

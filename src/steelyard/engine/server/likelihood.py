@@ -25,7 +25,8 @@ WAY_OUT = (
     "log-probabilities (vLLM, with --api completions), or a local model (hf:name)."
 )
 
-_LOWEST = -1e30  # a float32 holds it, and no model means it; servers write -9999 where they mean "never"
+_HIGHEST = 1e-3  # nats; rounding can lift a certain token a little above 0
+_LOWEST = -(10**30)  # nats; servers write -9999 where they mean "never"
 _ESCAPED = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
 
 
@@ -129,9 +130,13 @@ def score(request_id: str, request: Likelihood, echo: Echo) -> Response:
         )
         return Response(request_id=request_id, finish=Finish.ERROR, error=reason)
     tops = echo.top[start:]
+    total = math.fsum(value for value in scored if value is not None)
+    if not math.isfinite(total):
+        reason = f"the server gave a log-probability of {total}, which is not finite"
+        return Response(request_id=request_id, finish=Finish.ERROR, error=reason)
     return Response(
         request_id=request_id,
-        logprob=math.fsum(value for value in scored if value is not None),
+        logprob=total,
         greedy=None if None in tops else all(tops),
         n_tokens=len(scored),
         n_bytes=len(request.continuation.encode("utf-8", "surrogatepass")),
@@ -172,13 +177,14 @@ def _first_piece(pieces: list[bytes], values: list[object], wanted: bytes) -> in
 def _number(value: object, index: int) -> float | None:
     if value is None and index == 0:
         return None
-    # the range is compared first: it holds no NaN and no infinity, and an integer may be too large for a float
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _LOWEST <= value <= 1e-3:
-        raise MisfitError(
-            f"the log-probability of token {index} is {str(value)[:40]!r}, expected a number of at most 0 that is "
-            "finite"
-        )
-    return float(value)
+    # False for NaN as well; an integer may be too large for a float; -inf is a fact, and `score` judges it
+    if isinstance(value, float) and value <= _HIGHEST:
+        return value
+    if type(value) is int and _LOWEST <= value <= _HIGHEST:
+        return float(value)
+    raise MisfitError(
+        f"the log-probability of token {index} is {str(value)[:40]!r}, expected a number of at most 0"
+    )
 
 
 def _is_top(value: float | None, best: object) -> bool | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -26,6 +28,8 @@ from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.resolve import Checkpoint, resolve
 from steelyard.engine.transformers.sampling import check
 from steelyard.engine.transformers.tokenizer import LocalTokenizer, digest_paths
+
+_THREADS = frozenset({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"})
 
 
 def open_transformers(
@@ -55,15 +59,17 @@ def open_transformers(
     Raises:
         SteelyardError: as `resolve.resolve`, `model.LanguageModel` and `tokenizer.LocalTokenizer` say.
     """
+    _let_threads_sleep()
     checkpoint = resolve(name, cache_dir=cache_dir, progress=progress)
-    model = LanguageModel(checkpoint, device=device, dtype=dtype, threads=threads)
+    cache = cache_root(cache_dir)
+    model = LanguageModel(checkpoint, device=device, dtype=dtype, threads=threads, cache=cache)
     return TransformersBackend(
         checkpoint,
         model,
-        LocalTokenizer(checkpoint.folder),
+        LocalTokenizer(checkpoint.folder, cache),
         max_length=max_length,
         token_logprobs=token_logprobs,
-        cache=cache_root(cache_dir),
+        cache=cache,
     )
 
 
@@ -166,7 +172,7 @@ class TransformersBackend:
                 refused.append(row)
         if refused and not cancelled():
             yield Batch(responses=tuple(refused))
-        for planned in cut(rows, batch_size, self.model.vocabulary):
+        for planned in cut(rows, batch_size, self.model.vocabulary, self.model.edge):
             # a batch is stored whole or not at all, so after a kill none is half done; where one is (a larger
             # study, an error asked again) only the rest of it is run
             waiting = [planned_row for planned_row in planned if planned_row.work.request_id not in done]
@@ -237,6 +243,16 @@ class TransformersBackend:
             return None
         row = batch[0]
         return Batch(responses=(failed(row.work, f"Out of memory with one request of {row.length} tokens."),))
+
+
+def _let_threads_sleep() -> None:
+    """Makes OpenMP's threads sleep while they wait, unless torch is loaded or the user has a word on it.
+
+    By default they spin. On a machine whose cores are shared they then take the very core that the thread they
+    wait for needs, and a model runs several times slower with two threads than with one (bench/threads.py).
+    """
+    if "torch" not in sys.modules and not _THREADS.intersection(os.environ):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read once, when torch loads the OpenMP library
 
 
 def _free_memory() -> None:

@@ -29,7 +29,7 @@ class Row:
         return len(self.tokens.ids) - self.tokens.start if isinstance(self.work.request, Likelihood) else 1
 
 
-def cut(rows: Iterable[Row], batch_size: int, vocabulary: int) -> list[list[Row]]:
+def cut(rows: Iterable[Row], batch_size: int, vocabulary: int, edge: int | None = None) -> list[list[Row]]:
     """Batches of one kind each, likelihoods first, longest first.
 
     The longest come first so that memory fails at the start or never, and rows of like length share a batch
@@ -40,6 +40,9 @@ def cut(rows: Iterable[Row], batch_size: int, vocabulary: int) -> list[list[Row]
         batch_size: rows in a batch at most, >= 1. Fewer where the batch would have more than 32,768
             positions or more than 2^28 logits; a row that is larger than that on its own gets its own batch.
         vocabulary: logits per position.
+        edge: length from which on the model computes a whole batch otherwise (`LanguageModel.edge`). Rows on
+            different sides of it never share a batch, and texts that may cross it share one only with draws
+            of the same prompt, which cross it together.
     """
     ordered = sorted(
         rows,
@@ -58,6 +61,7 @@ def cut(rows: Iterable[Row], batch_size: int, vocabulary: int) -> list[list[Row]
         batch = batches[-1] if batches else []
         fits = (
             kind is type(row.work.request)
+            and _alike(row, batch[0], edge)
             and len(batch) < batch_size
             and (len(batch) + 1) * width <= _POSITIONS
             and (heads + row.heads) * vocabulary <= _LOGITS
@@ -69,3 +73,12 @@ def cut(rows: Iterable[Row], batch_size: int, vocabulary: int) -> list[list[Row]
             batches.append([row])
             kind, width, heads = type(row.work.request), row.length, row.heads
     return batches
+
+
+def _alike(row: Row, first: Row, edge: int | None) -> bool:
+    """Whether two rows of one kind, of which the first is no shorter, are computed alike together and alone."""
+    if edge is None or first.length <= edge:
+        return True
+    if isinstance(row.work.request, Generate):
+        return row.tokens.ids == first.tokens.ids
+    return row.length > edge

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _CHUNK = 1 << 22
+_SETTLED = 2.0  # seconds; file times come in ticks, of 10 ms on ext4 and up to 2 s elsewhere
 _STALE = 24 * 3600  # seconds after which a temporary folder belongs to a process that died
 
 
@@ -44,8 +45,9 @@ def sha256(path: Path) -> str:
 def digest_files(paths: Iterable[Path], cache: Path) -> str:
     """Hash of files: their names in order and their contents, never where they are.
 
-    A file's own hash is remembered under its place, size and times, so that the second start of a large
-    model reads nothing; a file that changes in any of these is read again.
+    A file's own hash is remembered under its place, number, size and times, so that the second start of a large
+    model reads nothing; a file that changes in any of these is read again. A file that was written a moment
+    ago could change once more within the same tick, so its hash is not remembered yet.
 
     Returns:
         64 hexadecimal digits.
@@ -58,21 +60,25 @@ def digest_files(paths: Iterable[Path], cache: Path) -> str:
 
 def _remembered_sha256(path: Path, cache: Path) -> str:
     path = path.resolve()  # the hub's cache keeps links to blobs
-    before = path.stat()
-    # ctime too: mtime can be set by anyone (tar, rsync, touch), ctime cannot
-    place = f"{path}\0{before.st_size}\0{before.st_mtime_ns}\0{before.st_ctime_ns}"
+    before = _state(path)
+    place = "\0".join(map(str, (path, *before)))
     note = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()}.json"
     # a note that cannot be read costs a second look at the file, nothing else
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(note.read_text("utf-8"))["sha256"]
         if isinstance(known, str) and len(known) == 64:
             return known
-    value = sha256(path)
-    after = path.stat()
-    if (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
+    value, now = sha256(path), time.time()
+    if _state(path) == before and now - max(before[2:]) / 1e9 > _SETTLED:
         with contextlib.suppress(OSError):  # a read-only cache only costs time
             write_json(note, {"sha256": value})
     return value
+
+
+def _state(path: Path) -> tuple[int, int, int, int]:
+    """Number, size and times of a file; ctime too: mtime can be set by anyone (tar, rsync, touch), ctime cannot."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

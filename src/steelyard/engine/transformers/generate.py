@@ -150,11 +150,18 @@ def generate(
             index = torch.tensor(going, device=device)
             cache.reorder_cache(index)
             mask, active = mask[index], [active[i] for i in going]
-        ids = torch.tensor([[row.ids[-1]] for row in active], device=device)
         mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
+        if len(active[0].job.ids) + len(active[0].ids) - 1 == model.edge:
+            # all positions turn by other angles from here on, so keys of before are stale (`batching.cut` sees to
+            # it that rows which come here have one prompt, hence one length and no padding)
+            ids = torch.tensor([[*row.job.ids, *row.ids] for row in active], device=device)
+            cache = None
+        else:
+            ids = torch.tensor([[row.ids[-1]] for row in active], device=device)
         every = torch.arange(len(active), device=device)
-        logits, cache = model.logits(ids, mask, every, torch.zeros_like(every), cache=cache, use_cache=True)
-        computed, scored, steps = computed + len(active), scored + len(active), steps + 1
+        last = torch.full_like(every, ids.shape[1] - 1)
+        logits, cache = model.logits(ids, mask, every, last, cache=cache, use_cache=True)
+        computed, scored, steps = computed + ids.numel(), scored + len(active), steps + 1
     done = [row.result() for row in rows]
     return done, Passes(computed=computed, scored=scored, steps=steps)
 

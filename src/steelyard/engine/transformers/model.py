@@ -8,10 +8,12 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steelyard.core.errors import BackendError, InputError, UnknownNameError
+from steelyard.core.errors import BackendError, InputError, UnknownNameError, missing_package
 from steelyard.core.ids import digest
+from steelyard.engine.transformers.facts import remembered
 from steelyard.engine.transformers.resolve import Checkpoint
 
 if TYPE_CHECKING:
@@ -31,8 +33,10 @@ class LanguageModel:
         device: "auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1", ...
         dtype: of the weights and of the computation; log-probabilities are made in float32 or wider anyway.
         threads: CPU threads of the whole process; None leaves them alone.
+        cache: where what the library makes of the configuration is remembered; None asks it each time.
 
     Raises:
+        MissingError: transformers is not installed.
         InputError: the configuration is not that of a causal language model.
         UnknownNameError: dtype or device.
     """
@@ -44,9 +48,8 @@ class LanguageModel:
         device: str = "auto",
         dtype: str = "float32",
         threads: int | None = None,
+        cache: Path | None = None,
     ) -> None:
-        from transformers import AutoConfig, GenerationConfig
-
         if dtype not in DTYPES:
             raise UnknownNameError("dtype", dtype, DTYPES)
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
@@ -55,32 +58,43 @@ class LanguageModel:
             raise InputError(f"threads must be at least 1, got {threads}.")
         self.checkpoint, self.dtype = checkpoint, dtype
         self._device, self._threads = device, threads
-        folder = str(checkpoint.folder)
+        facts = remembered("config", checkpoint.folder, cache, self._read)
+        self.max_length: int | None = facts["max_length"]
+        self.vocabulary: int = facts["vocabulary"]
+        self.eos_ids: frozenset[int] = frozenset(facts["eos_ids"])
+        # LongRoPE (Phi-3, 128k) turns the positions of a whole batch by other angles once its longest row is
+        # longer than this, so that a short row's score would depend on its neighbours
+        self.edge: int | None = facts["edge"]
+        self._net: Any = None
+        self._cache_name = "past_key_values"
+        self._takes_positions = True
+
+    def _read(self) -> dict[str, Any]:
+        """What the configuration says, defaults of its architecture included."""
         try:
-            self.config: Any = AutoConfig.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True
-            )
+            from transformers import AutoConfig, GenerationConfig
+        except ImportError as error:
+            raise missing_package("transformers", "hf", "A local model") from error
+        folder, name = str(self.checkpoint.folder), self.checkpoint.name
+        try:
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise InputError(f"The configuration of {checkpoint.name!r} cannot be read: {error}") from error
-        if getattr(self.config, "is_encoder_decoder", False):
-            raise InputError(
-                f"{checkpoint.name!r} is an encoder-decoder model; only causal ones are run here."
-            )
-        text = self.config.get_text_config()
+            raise InputError(f"The configuration of {name!r} cannot be read: {error}") from error
+        if getattr(config, "is_encoder_decoder", False):
+            raise InputError(f"{name!r} is an encoder-decoder model; only causal ones are run here.")
+        text = config.get_text_config()
         length = getattr(text, "max_position_embeddings", None)
-        self.max_length: int | None = int(length) if isinstance(length, int) and length > 0 else None
-        self.vocabulary: int = int(text.vocab_size)
         try:
             ends = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
         except (OSError, ValueError):
             ends = None  # the file is optional
         ends = text.eos_token_id if ends is None else ends
-        self.eos_ids: frozenset[int] = frozenset(
-            [] if ends is None else [ends] if isinstance(ends, int) else ends
-        )
-        self._net: Any = None
-        self._cache_name = "past_key_values"
-        self._takes_positions = True
+        return {
+            "max_length": int(length) if isinstance(length, int) and length > 0 else None,
+            "vocabulary": int(text.vocab_size),
+            "edge": _longrope_edge(config),
+            "eos_ids": [] if ends is None else [ends] if isinstance(ends, int) else list(ends),
+        }
 
     @property
     def config_digest(self) -> str:
@@ -218,10 +232,24 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
 
+def _longrope_edge(config: Any) -> int | None:  # noqa: ANN401 - a class of an untyped library
+    """The length up to which LongRoPE takes its factors for short texts; None where there is no LongRoPE."""
+    text = config.get_text_config()
+    # the newer name first; one set of parameters, or one per kind of layer
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    for one in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if "longrope" in (one.get("rope_type"), one.get("type")):
+            edge = one.get("original_max_position_embeddings") or getattr(
+                text, "original_max_position_embeddings", None
+            )
+            return edge if isinstance(edge, int) else None
+    return None
+
+
 def _remembers_no_places(cache: Cache) -> bool:
     """Whether a cache holds states only, and no keys that a mask of all past positions would be for."""
     layers = getattr(cache, "layers", None)  # absent before transformers 4.54, where every cache had keys
-    return bool(layers) and not any(hasattr(layer, "keys") for layer in layers)
+    return False if not layers else not any(hasattr(layer, "keys") for layer in layers)
 
 
 @contextlib.contextmanager

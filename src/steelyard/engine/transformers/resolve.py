@@ -97,7 +97,9 @@ def resolve(
         raise InputError(
             f"There is no folder {name!r}. A model of the hub is written hf:org/name[@revision]."
         )
-    raise UnknownNameError("model", name, [*catalog(), "hf:ORG/NAME[@REVISION]", "FOLDER"])
+    raise UnknownNameError(
+        "model", name, [*catalog(), "hf:ORG/NAME[@REVISION]", "FOLDER", "server:URL#MODEL", "simulated"]
+    )
 
 
 def _progress_of(name: str) -> tuple[int | None, int | None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steelyard.core.errors import InputError, RefusedError
+from steelyard.core.errors import InputError, RefusedError, missing_package
 from steelyard.engine.tokens import Encoded
+from steelyard.engine.transformers.facts import remembered
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,31 +40,56 @@ class LocalTokenizer:
 
     Args:
         folder: of the checkpoint.
+        cache: where what the library makes of it is remembered; None asks the library each time.
 
     Raises:
+        MissingError: transformers is not installed.
         InputError: there is no tokenizer, or it needs code from the model's author.
     """
 
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
+    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+        self._folder = folder
+        facts = remembered("tokenizer", folder, cache, self._read)
+        self._fast: Any = None
+        if facts["fast"] is not None:
+            from tokenizers import Tokenizer
 
+            self._fast = Tokenizer.from_str(facts["fast"])
+        self.bos_id: int | None = facts["bos_id"]
+        self.eos_id: int | None = facts["eos_id"]
+        self.adds_bos: bool = facts["adds_bos"]
+        self.has_chat: bool = facts["has_chat"]
+        # stop strings that are special tokens are found as ids, their text being skipped
+        self.special_ids: Mapping[str, int] = facts["special_ids"]
+
+    @cached_property
+    def _slow(self) -> Any:  # noqa: ANN401 - a class of an untyped library
+        """The library's own tokenizer, which takes seconds to import."""
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise missing_package("transformers", "hf", "A local model") from error
         try:
             # False, not the default: the default asks on the terminal whether to run the author's code
-            self._slow: Any = AutoTokenizer.from_pretrained(
-                str(folder), trust_remote_code=False, local_files_only=True
+            return AutoTokenizer.from_pretrained(
+                str(self._folder), trust_remote_code=False, local_files_only=True
             )
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise InputError(f"The tokenizer in {folder} cannot be read: {error}") from error
-        backend = getattr(self._slow, "backend_tokenizer", None)
-        self._fast: Any = None if backend is None else _without_post_processor(backend)
-        self.bos_id: int | None = self._slow.bos_token_id
-        self.eos_id: int | None = self._slow.eos_token_id
-        probe = list(self._slow("a")["input_ids"])
-        self.adds_bos: bool = self.bos_id is not None and probe[:1] == [self.bos_id]
-        # stop strings that are special tokens are found as ids, their text being skipped
-        self.special_ids: Mapping[str, int] = dict(
-            zip(self._slow.all_special_tokens, self._slow.all_special_ids, strict=True)
-        ) | {t.content: i for i, t in self._slow.added_tokens_decoder.items() if t.special}
+            raise InputError(f"The tokenizer in {self._folder} cannot be read: {error}") from error
+
+    def _read(self) -> dict[str, Any]:
+        slow = self._slow
+        backend = getattr(slow, "backend_tokenizer", None)
+        probe = list(slow("a")["input_ids"])
+        named = dict(zip(slow.all_special_tokens, slow.all_special_ids, strict=True))
+        return {
+            "fast": None if backend is None else _without_post_processor(backend),
+            "bos_id": slow.bos_token_id,
+            "eos_id": slow.eos_token_id,
+            "adds_bos": slow.bos_token_id is not None and probe[:1] == [slow.bos_token_id],
+            "has_chat": bool(slow.chat_template),
+            "special_ids": named | {t.content: i for i, t in slow.added_tokens_decoder.items() if t.special},
+        }
 
     def encode(self, text: str) -> Encoded:
         """Ids of the text alone, with character spans where the tokenizer is a fast one."""
@@ -77,11 +104,6 @@ class LocalTokenizer:
             text: str = self._fast.decode(list(ids), skip_special_tokens=True)
             return text
         return str(self._slow.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
-
-    @property
-    def has_chat(self) -> bool:
-        """Whether there is a chat template."""
-        return bool(self._slow.chat_template)
 
     def chat(self, text: str, system: str | None) -> str:
         """One user message (and a system message) in the chat template, up to where the answer begins.
@@ -120,16 +142,14 @@ def digest_paths(folder: Path) -> list[Path]:
     return [path for name in FILES if (path := folder / name).is_file()]
 
 
-def _without_post_processor(backend: Tokenizer) -> Tokenizer:
-    r"""A copy that encodes plainly, with truncation and padding off.
+def _without_post_processor(backend: Tokenizer) -> str:
+    r"""The JSON of a copy that encodes plainly, with truncation and padding off.
 
     Post-processors add special tokens, which `tokens` decides on, and the byte-level one *trims white space
     from the spans*: a token such as ".\n\n" would claim to end before its line breaks, and the boundary
     after it would be put a token too late.
     """
-    from tokenizers import Tokenizer
-
     body = json.loads(backend.to_str())
     body["post_processor"] = None
     body["truncation"] = body["padding"] = None
-    return Tokenizer.from_str(json.dumps(body))
+    return json.dumps(body)
