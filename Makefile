@@ -33,8 +33,8 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lint: setup
-	$(BIN)/ruff format --check
-	$(BIN)/ruff check
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
 
 types: setup
 	$(BIN)/mypy
