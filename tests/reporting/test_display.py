@@ -57,7 +57,7 @@ def test_a_missing_value_says_why(row):
     def why(**counts):
         return cells.interval(row(value=None, status_counts=counts))
 
-    assert why(unscored=40) == "40 not scored yet"
+    assert why(unscored=40) == "40 unscored"
     assert why(overlong=3, error=1, ok=2) == "1 failed, 3 too long for the context"
     assert why(ok=40) == "no estimate"
     assert why() == "no answers"

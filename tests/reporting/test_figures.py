@@ -67,7 +67,7 @@ def test_a_plot_without_any_fraction_is_refused(row, of):
 def test_a_missing_score_stands_as_its_reason_and_not_as_a_point(row, of):
     (panel,) = panels(of(row(), row(form="mc", value=None, status_counts={"unscored": 80})))
     assert [point["row"] for point in marks(panel, "point")] == ["nlg"]
-    assert [text["reason"] for text in marks(panel, "text")] == ["80 not scored yet"]
+    assert [text["reason"] for text in marks(panel, "text")] == ["80 unscored"]
 
 
 def test_many_templates_become_strokes_with_quartiles_and_few_stay_rows(row, of):

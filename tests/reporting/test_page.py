@@ -74,7 +74,7 @@ def test_the_page_is_one_file_that_fetches_and_runs_nothing(whole):
 def test_the_page_holds_the_plot_and_every_headline_number(whole):
     text = words(whole)
     assert 'class="marks"' in whole
-    for part in ("45.5 %", "[35.0, 56.4]", "−2,276 nats", "80 not scored yet", "median of 24 templates"):
+    for part in ("45.5 %", "[35.0, 56.4]", "−2,276 nats", "80 unscored", "median of 24 templates"):
         assert part in text
     assert "smollm2 and tiny-random on 320 items of gsm8k, squad, boolq and humaneval" in text
 
@@ -197,4 +197,4 @@ def test_an_empty_report_is_a_page():
 def test_examples_say_what_they_earned(sample, row, of, bare):
     page = html(sample)
     verdicts = re.findall(r'<p class="verdict">(.*?)</p>', page)
-    assert verdicts == ["right", "18.0 %", "wrong: cut", "not scored yet"]
+    assert verdicts == ["right", "18.0 %", "wrong: cut", "unscored"]

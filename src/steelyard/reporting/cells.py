@@ -13,7 +13,7 @@ SPREAD_NOTES = 4
 
 # status of a cell without a value -> words
 REASONS = {
-    "unscored": "not scored yet",
+    "unscored": "unscored",
     "overlong": "too long for the context",
     "error": "failed",
     "refused": "refused by the server",

@@ -157,8 +157,6 @@ def _commands(data: ReportData, hidden: int, store: str | None, width: int) -> l
         (f"steelyard report {place} --html report.html", "one page with figure, sources and examples"),
         (f"steelyard report {place} --json", f"all numbers as data{more}"),
     ]
-    if any(row.status_counts.get("unscored") for row in data.scores):
-        lines.append((f"steelyard score {place}", "judge what is not scored yet"))
     if not data.scores:
         lines = [(f"steelyard score {place}", "judge the answers that are there")]
     if not data.runs and not data.scores:
