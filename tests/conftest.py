@@ -8,6 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# how long an example takes says how busy the machine is, nothing else: no test fails for it
+settings.register_profile("steelyard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steelyard")
 
 ROOT = Path(__file__).resolve().parent.parent
 
