@@ -24,9 +24,8 @@ def show_item(study: Study, item: str, *, as_json: bool) -> None:
     study = study.model_copy(update={"items": (_item_id(sources[0], item),)})
     shown = []
     for name in study.model:
-        with plan_model(name, study, sources) as (plan, backend):
-            tokenizer = getattr(backend, "token_texts", None)
-            shown.append(_as_plain(plan, tokenizer))
+        with plan_model(name, study, sources) as (plan, _):
+            shown.append(_as_plain(plan))
             if not as_json:
                 _print(plan, shown[-1])
     if as_json:
@@ -47,8 +46,8 @@ def _item_id(source: Source, item: str) -> str:
     return items[int(item)].item_id
 
 
-def _as_plain(plan: Plan, texts: Any) -> dict[str, Any]:  # noqa: ANN401  the backend's method, if it has one
-    asks = [_ask(ask, plan.work[ask.request_id] if ask.request_id else None, texts) for ask in plan.asks]
+def _as_plain(plan: Plan) -> dict[str, Any]:
+    asks = [_ask(ask, plan.work[ask.request_id] if ask.request_id else None) for ask in plan.asks]
     form, _ = plan.forms[0]
     return {
         "model": plan.identity.model,
@@ -62,7 +61,7 @@ def _as_plain(plan: Plan, texts: Any) -> dict[str, Any]:  # noqa: ANN401  the ba
     }
 
 
-def _ask(ask: Ask, work: Work | None, texts: Any) -> dict[str, Any]:  # noqa: ANN401  see above
+def _ask(ask: Ask, work: Work | None) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "role": ask.role.value,
         "option": ask.option,
@@ -80,8 +79,6 @@ def _ask(ask: Ask, work: Work | None, texts: Any) -> dict[str, Any]:  # noqa: AN
         plain |= {"context": request.context, "continuation": request.continuation}
     if tokens is not None:
         plain |= {"token_ids": list(tokens.ids), "boundary": tokens.start, "boundary_moved": tokens.moved}
-        if texts is not None:
-            plain["tokens"] = texts(tokens.ids)
     return plain
 
 

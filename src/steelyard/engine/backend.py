@@ -18,7 +18,6 @@ class Capabilities:
         generate: can continue a prompt.
         likelihood: can give log p of a continuation. `why_not` says why it cannot, and the way out.
         chat: can render or send a chat prompt.
-        sampling: can draw with a seed of its own per request.
         max_length: tokens of prompt and continuation together; None where unknown.
         why_not: the sentence for the user when `likelihood` is False.
     """
@@ -26,7 +25,6 @@ class Capabilities:
     generate: bool = True
     likelihood: bool = True
     chat: bool = False
-    sampling: bool = True
     max_length: int | None = None
     why_not: str = ""
 
