@@ -47,7 +47,7 @@ unit: setup
 
 # Slow studies; their results are kept in bench/results.
 simulate: setup
-	$(BIN)/python bench/simulate_intervals.py
+	$(BIN)/python bench/simulate_intervals.py --reps 1500 --out bench/results/intervals.md
 
 bench: setup
 	$(BIN)/python bench/start_up.py
