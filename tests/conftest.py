@@ -133,8 +133,8 @@ def tiny_bos(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The embedded model's folder; skips where it is neither converted nor installed."""
+    from steelyard.core.cache import cache_root
     from steelyard.engine.transformers.embedded import catalog, resolve_embedded
-    from steelyard.engine.transformers.files import cache_root
 
     facts = catalog()["smollm2"]
     made = list((cache_root() / "embedded").glob(f"smollm2-{facts.sha256[:12]}-*/manifest.json"))

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from steelyard.benchmarks.hub import cache_folder
 from steelyard.benchmarks.sources import load
+from steelyard.core.cache import cache_root
 from steelyard.core.errors import DataError, InputError, MissingError
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -171,10 +171,10 @@ def test_without_the_packages_the_way_out_is_named(monkeypatch):
 
 def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert cache_root() == tmp_path
     monkeypatch.delenv("STEELYARD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "steelyard"
+    assert cache_root() == tmp_path / "xdg" / "steelyard"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "steelyard"
+    assert cache_root() == tmp_path / ".cache" / "steelyard"

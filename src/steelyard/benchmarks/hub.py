@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, overload
@@ -18,19 +16,11 @@ from typing import Any, TypeGuard, overload
 from steelyard.benchmarks.assemble import Source, choose_splits
 from steelyard.benchmarks.base import Benchmark
 from steelyard.benchmarks.rows import Row
+from steelyard.core.cache import cache_root, write_json
 from steelyard.core.errors import DataError, InputError, MissingError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PINS = "pins.json"
-
-
-def cache_folder() -> Path:
-    """Where this package keeps what it fetched: $STEELYARD_CACHE, else steelyard in the user's cache folder."""
-    if own := os.environ.get("STEELYARD_CACHE"):
-        return Path(own)
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "steelyard"
-    return Path.home() / ".cache" / "steelyard"
 
 
 def open_hub(benchmark: Benchmark, *, revision: str | None, cache: Path | None) -> Source:
@@ -39,7 +29,7 @@ def open_hub(benchmark: Benchmark, *, revision: str | None, cache: Path | None) 
     Args:
         benchmark: with `hub` and `config`.
         revision: a branch, tag or commit; None for the main branch. Each is pinned for itself.
-        cache: folder of the pins; None for `cache_folder`.
+        cache: folder of the pins; None for `core.cache.cache_root`.
 
     Raises:
         MissingError: it cannot be reached and is not there already; says what to do instead.
@@ -72,7 +62,7 @@ def open_hub(benchmark: Benchmark, *, revision: str | None, cache: Path | None) 
     commit = (
         revision
         if revision and _COMMIT.fullmatch(revision)
-        else pinned(cache or cache_folder(), benchmark.hub, revision or "main", resolve)
+        else pinned(cache_root(cache), benchmark.hub, revision or "main", resolve)
     )
     return _fetch(benchmark, commit, datasets.load_dataset)
 
@@ -165,14 +155,7 @@ def pinned(cache: Path, hub: str, revision: str, resolve: Callable[[], str]) -> 
     # read again: another process may have pinned it meanwhile, and then its commit counts for both
     commit = pins.setdefault(hub, {}).setdefault(revision, commit)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=cache, prefix=".tmp-pins-", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(json.dumps(pins, indent=2, sort_keys=True) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
+        write_json(path, pins)
     except OSError as error:
         raise InputError(
             f"The commit of {hub} cannot be recorded in {str(path)!r}: {error}. Expected a folder that can be written; "

@@ -29,7 +29,7 @@ def load(
             variable STEELYARD_DATA, and where that is not set, the hub. Packaged benchmarks ignore both.
         seed: of the study; draws the pool that is set aside where there is no split for shots.
         revision: branch, tag or commit on the hub; None: the pinned commit, or the newest which is then pinned.
-        cache: folder of the pins; None: see `hub.cache_folder`.
+        cache: folder of the pins; None: see `core.cache.cache_root`.
 
     Raises:
         UnknownNameError: no such benchmark.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from steelyard.cli.console import Console
+from steelyard.core.cache import cache_root
 from steelyard.running.environment import hardware, versions
 
 EXTRAS = {
@@ -59,7 +59,7 @@ def _found() -> dict[str, Any]:
         "versions": versions(),
         "hardware": hardware(),
         "devices": _devices(),
-        "cache": str(_cache()),
+        "cache": str(cache_root()),
         "data": os.environ.get("STEELYARD_DATA", "the hub (STEELYARD_DATA is not set)"),
         "models": _embedded(),
         "missing": missing,
@@ -77,12 +77,6 @@ def _devices() -> list[str]:
     if torch.backends.mps.is_available():
         devices.append("mps")
     return devices
-
-
-def _cache() -> Path:
-    from steelyard.engine.transformers.files import cache_root
-
-    return cache_root(None)
 
 
 def _embedded() -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from steelyard.core.cache import cache_root
 from steelyard.core.errors import BackendError, InputError, SteelyardError
 from steelyard.core.types import (
     Batch,
@@ -23,7 +24,7 @@ from steelyard.engine.backend import Capabilities
 from steelyard.engine.tokens import encode_pair, encode_prompt
 from steelyard.engine.transformers.answer import Engine, answer, failed
 from steelyard.engine.transformers.batching import Row, cut
-from steelyard.engine.transformers.files import cache_root, digest_files
+from steelyard.engine.transformers.files import digest_files
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.resolve import Checkpoint, resolve
 from steelyard.engine.transformers.sampling import check
@@ -53,7 +54,7 @@ def open_transformers(
         max_length: tokens of prompt and continuation together; None takes the model's own.
         threads: CPU threads of the process; None leaves them alone.
         token_logprobs: whether likelihoods come with one number per token.
-        cache_dir: of converted models and digests, else $STEELYARD_CACHE and so on (`files.cache_root`).
+        cache_dir: of converted models and digests, else $STEELYARD_CACHE and so on (`core.cache`).
         progress: receives a phrase per stage of the first set-up.
 
     Raises:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from steelyard.core.cache import cache_root, write_json
 from steelyard.core.errors import MissingError, UnknownNameError
 from steelyard.engine.transformers.convert import convert_gguf
-from steelyard.engine.transformers.files import cache_root, offline, sha256, temporary_folder, write_json
+from steelyard.engine.transformers.files import offline, sha256, temporary_folder
 
 CONVERTER = 1
 """Version of the conversion; part of the folder's name, so that a mended converter starts afresh."""
@@ -68,7 +69,7 @@ def resolve_embedded(
 
     Args:
         name: in `catalog`.
-        cache_dir: see `files.cache_root`.
+        cache_dir: see `core.cache.cache_root`.
         progress: receives a phrase per stage.
 
     Raises:

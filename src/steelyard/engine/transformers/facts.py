@@ -14,8 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from steelyard.core.cache import write_json
 from steelyard.core.ids import digest
-from steelyard.engine.transformers.files import digest_files, write_json
+from steelyard.engine.transformers.files import digest_files
 
 _VERSION = 2
 """Of what is kept; part of the hash, so that a change of it starts afresh."""

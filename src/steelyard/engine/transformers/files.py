@@ -1,4 +1,4 @@
-"""The cache folder, and writing into it so that a reader never sees half a file."""
+"""Files of a model: their hashes, remembered in the cache, and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+
+from steelyard.core.cache import write_json
 
 _CHUNK = 1 << 22
 _SETTLED = 2.0  # seconds; file times come in ticks, of 10 ms on ext4 and up to 2 s elsewhere
 _STALE = 24 * 3600  # seconds after which a temporary folder belongs to a process that died
-
-
-def cache_root(cache_dir: str | Path | None = None) -> Path:
-    """``cache_dir``, else $STEELYARD_CACHE, else $XDG_CACHE_HOME/steelyard, else ~/.cache/steelyard."""
-    if cache_dir is not None:
-        return Path(cache_dir)
-    if own := os.environ.get("STEELYARD_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "steelyard"
 
 
 def offline() -> bool:
@@ -79,23 +70,6 @@ def _state(path: Path) -> tuple[int, int, int, int]:
     """Number, size and times of a file; ctime too: mtime can be set by anyone (tar, rsync, touch), ctime cannot."""
     stat = path.stat()
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    Path(temporary).chmod(0o644)  # a cache may be shared; mkstemp makes files for their owner alone
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
