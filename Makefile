@@ -49,8 +49,25 @@ unit: setup
 simulate: setup
 	$(BIN)/python bench/simulate_intervals.py --reps 1500 --out bench/results/intervals.md
 
-bench: setup
-	$(BIN)/python bench/start_up.py
+# The engine beside its peers, in an environment of its own because the peers need packages that nothing else does.
+#   make bench               everything (up to 75 minutes on two cores; leave the machine alone meanwhile)
+#   make bench CASE=growth   one case; `python -m bench.engine --help` names them, start_up is the package's start
+#   make bench QUICK=1       a tiny version that measures nothing, to see that it runs
+BENCH_VENV  ?= .venv-bench
+BENCH_BIN   := $(BENCH_VENV)/bin
+BENCH_READY := $(BENCH_VENV)/.ready
+
+$(BENCH_READY): requirements.lock bench/requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_BIN)/python -m pip install --quiet -r requirements.lock -r bench/requirements.lock
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps $(CARRIED)
+	$(BENCH_BIN)/steelyard doctor --prepare
+	@touch $@
+
+bench: $(BENCH_READY)
+	$(if $(filter-out start_up,$(CASE)),,$(BENCH_BIN)/python bench/start_up.py)
+	$(if $(filter start_up,$(CASE)),,$(BENCH_BIN)/python -m bench.engine $(CASE) $(if $(QUICK),--quick))
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

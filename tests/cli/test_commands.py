@@ -285,3 +285,119 @@ def test_the_demo_gives_its_report_as_json(steelyard, tmp_path, monkeypatch):
     assert code == 0
     assert json.loads(out)["scores"]
     assert (tmp_path / "p.html").exists()
+
+
+def test_the_end_of_a_run_tells_what_sharing_saved_in_one_sentence(steelyard, tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from steelyard.engine.simulated import SimulatedBackend
+
+    whole = SimulatedBackend.run
+
+    def halved(self, *arguments, **options):
+        for batch in whole(self, *arguments, **options):
+            yield replace(batch, computed=batch.asked // 4, peak_memory=3 * 2**30, prefill_rate=1e6)
+
+    monkeypatch.setattr(SimulatedBackend, "run", halved)
+    monkeypatch.setattr(SimulatedBackend, "sharing", "this family cannot be shared.", raising=False)
+    code, out, err = steelyard("run", *RUN, "--store", tmp_path / "s")
+    assert code == 0
+    (line,) = [line for line in out.splitlines() if "saved" in line]
+    assert line.startswith("Requests have much text in common, which was computed once: ")
+    assert line.endswith(" 75 % of the work saved.")
+    assert err.count("simulated: this family cannot be shared.") == 1
+    _, out, err = steelyard("run", *RUN, "--store", tmp_path / "s", "--json")
+    (model,) = json.loads(out)["models"]
+    assert model["work"]["requests"] == 0
+    assert model["work"]["saved"] is None
+    assert "cannot be shared" not in err  # nothing was computed
+    _, out, _ = steelyard("run", *RUN, "--store", tmp_path / "p", "--engine", "plain", "--json")
+    (model,) = json.loads(out)["models"]
+    assert model["notes"] == []
+    assert model["work"]["saved"] == pytest.approx(4, rel=0.01)
+    assert model["work"]["peak_memory"] == 3 * 2**30
+    _, out, _ = steelyard("report", tmp_path / "p", "--json")
+    (work,) = json.loads(out)["work"]
+    assert {n: work[n] for n in model["work"]} == model["work"]
+    assert list(work)[:4] == ["model", "requests", "asked", "computed"]
+    _, out, _ = steelyard("report", tmp_path / "p")
+    assert "saved 4.0x" in " ".join(out.split())
+    assert "peak memory 3.0 GiB" in " ".join(out.split())
+
+
+def test_without_anything_saved_the_end_of_a_run_says_nothing_of_it(steelyard, tmp_path):
+    _, out, _ = steelyard("run", *RUN, "--store", tmp_path / "s")
+    assert "of the work saved" not in out
+
+
+def test_selfcheck_takes_the_built_in_benchmark_or_a_study_and_stores_nothing(
+    steelyard, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = steelyard("selfcheck", "--model", "simulated", "--requests", "30")
+    assert (code, err) == (0, "")
+    assert "a seeded sample of" in " ".join(out.split())
+    assert "The answers are the same within 0.0001 nats per token." in " ".join(out.split())
+    code, out, _ = steelyard("selfcheck", *RUN, "--requests", "20", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["ok"]
+    assert [p["batch_size"] for p in found["models"][0]["passes"]] == [1, 8, 32, None]
+    assert found["models"][0]["sample"]["requests"] >= 20
+    assert not list(tmp_path.iterdir())
+
+
+def test_selfcheck_exits_with_1_and_names_what_differs(steelyard, monkeypatch):
+    from dataclasses import replace
+
+    from steelyard.engine.simulated import SimulatedBackend
+
+    score = SimulatedBackend._score
+    run = SimulatedBackend.run
+
+    def in_batches(self, *arguments, batch_size, **options):
+        self.size = batch_size
+        return run(self, *arguments, batch_size=batch_size, **options)
+
+    def shifted(self, *arguments):
+        response = score(self, *arguments)
+        off = 9.0 if self.size == 8 and arguments[-1].endswith(b"a") else 0.0
+        return replace(response, logprob=response.logprob - off)
+
+    monkeypatch.setattr(SimulatedBackend, "run", in_batches)
+    monkeypatch.setattr(SimulatedBackend, "_score", shifted)
+    arguments = [
+        "selfcheck",
+        "--model",
+        "simulated",
+        "--tasks",
+        "simulated",
+        "--forms",
+        "mc",
+        "--limit",
+        "40",
+    ]
+    code, out, _ = steelyard(*arguments, "--requests", "160")
+    text = " ".join(out.split())
+    assert code == 1
+    assert "More differs than rounding explains (allowed: 0.0001 nats per token)" in text
+    assert "8 at once: a likelihood differs by" in text
+    assert "no tie." in text
+    assert "32 at once: a likelihood" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "simulated", "--tasks", "gsm8"], "Did you mean gsm8k"),
+        (["--model", "server:http://127.0.0.1:9/v1#m"], "cuts its batches itself"),
+        (["--tasks", "mini"], "model"),
+        (["--model", "simulated", "--requests", "0"], "--requests"),
+        (["--model", "simulated", "--store", "s"], "--store"),
+    ],
+)
+def test_selfcheck_refuses_what_makes_no_sense(steelyard, arguments, says):
+    code, out, err = steelyard("selfcheck", *arguments)
+    assert code == 2
+    assert says in " ".join(err.split())
+    assert "Traceback" not in out + err

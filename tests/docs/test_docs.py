@@ -91,7 +91,7 @@ def keys(value: object) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("command", ["run", "plan", "show", "score", "check", "doctor"])
+@pytest.mark.parametrize("command", ["run", "plan", "show", "score", "check", "selfcheck", "doctor"])
 def test_every_key_of_the_json_of_a_command_is_documented(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("b.jsonl").write_text('{"q": "x?", "a": "y"}\n{"q": "x?", "a": "y"}\n{"q": "z?"}\n')
@@ -104,6 +104,7 @@ def test_every_key_of_the_json_of_a_command_is_documented(command, tmp_path, mon
         ],
         "score": [["score", "runs/study"]],
         "check": [["check", "b.jsonl"]],
+        "selfcheck": [["selfcheck", *study, "--requests", "20"]],
         "doctor": [["doctor"]],
     }
     if command == "score":
@@ -111,7 +112,7 @@ def test_every_key_of_the_json_of_a_command_is_documented(command, tmp_path, mon
     page = read("docs/json.md").partition(f"## {command}")[2]
     section = page.partition("\n## ")[0] + (page.partition("## score")[2] if command == "run" else "")
     free = (
-        {"versions", "models", "example", "sampling"} if command != "plan" else set()
+        {"versions", "models", "example", "sampling"} if command not in {"plan", "selfcheck"} else set()
     )  # names inside are data
     for call in calls[command]:
         found = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)

@@ -34,6 +34,7 @@ EVERY_KEY = {
     "data": "d",
     "revision": "main",
     "store": "s",
+    "engine": "plain",
     "batch_size": 3,
     "device": "cpu",
     "dtype": "bfloat16",

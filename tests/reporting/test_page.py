@@ -198,3 +198,15 @@ def test_examples_say_what_they_earned(sample, row, of, bare):
     page = html(sample)
     verdicts = re.findall(r'<p class="verdict">(.*?)</p>', page)
     assert verdicts == ["right", "18.0 %", "wrong: cut", "unscored"]
+
+
+def test_every_counter_of_work_has_a_column_and_an_unknown_one_a_dash(of, row):
+    works = (
+        {"model": "m", "requests": 10, "asked": 500, "seconds": 3.0, "saved": 4.04, "peak_memory": 2**30},
+    )
+    page = html(of(row(), work=works))
+    for heading in ("saved", "new", "steps", "plain rate", "share of it", "new tokens/s", "peak memory"):
+        assert f">{heading}</th>" in page
+    assert ">4.0x</td>" in page
+    assert ">1.0 GiB</td>" in page
+    assert page.count(">–</td>") >= 6

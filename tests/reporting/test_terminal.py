@@ -91,12 +91,30 @@ def test_a_template_that_is_left_out_of_the_label_is_named_below(sample):
 
 def test_work_is_told_in_tokens_and_an_unknown_count_is_not_zero(of, row):
     works = (
-        {"model": "a", "requests": 3120, "asked": 812345, "computed": 301220, "seconds": 214.72},
-        {"model": "server", "requests": 10, "asked": 500, "computed": 0, "seconds": 3.0},
+        {
+            "model": "a",
+            "requests": 3120,
+            "asked": 812345,
+            "computed": 301220,
+            "trie": 300000,
+            "scored": 9,
+            "steps": 7,
+            "new_tokens": 0,
+            "seconds": 214.72,
+            "tokens_per_second": 1402.8,
+            "prefill_rate": 1500.0,
+            "prefill_share": 0.9352,
+            "saved": 2.697,
+            "peak_memory": 5 * 2**28,
+        },
+        {"model": "server", "requests": 10, "asked": 500, "computed": None, "seconds": 3.0},
     )
-    text = to_text(of(row(), work=works), 120)
-    assert "a: 3,120 requests, 301,220 tokens computed for 812,345 asked (37 %), 214.7 s" in text
-    assert "server: 10 requests, unknown tokens computed for 500 asked, 3.0 s" in text
+    text = " ".join(to_text(of(row(), work=works), 120).split())
+    assert "a: 3,120 requests in 214.7 s; tokens: 812,345 asked, 301,220 computed (saved 2.7x;" in text
+    assert "least possible 300,000), 9 scored, 0 new, in 7 steps; 1,402.8 tokens/s, 94 % of the plain" in text
+    assert "rate of 1,500.0; – new tokens/s; peak memory 1.2 GiB" in text
+    assert "server: 10 requests in 3.0 s; tokens: 500 asked, – computed (saved –; least possible –)" in text
+    assert "unknown" not in text
 
 
 def test_the_next_commands_quote_the_path_and_offer_scoring_only_where_it_helps(sample):

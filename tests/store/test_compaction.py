@@ -143,3 +143,18 @@ def test_a_part_that_another_process_merged_away_meanwhile_ends_the_merge_quietl
     monkeypatch.setattr(compaction, "_copy", copy)
     assert writer.compact() == 0
     assert len(parts(tmp_path)) == 7
+
+
+def test_parts_from_before_a_column_are_merged_with_later_ones_and_stay_null_there(tmp_path, make, few):
+    writer = open_store(tmp_path)
+    for i in range(6):
+        writer.append_batch("R", make.batch(make.answer(f"{i}"), computed=3, new_tokens=2))
+    for part in sorted((tmp_path / "batches").iterdir())[:3]:
+        with part.open("rb") as file:
+            data = pq.read_table(file)
+        pq.write_table(data.drop_columns(["new_tokens", "peak_memory", "prefill_rate"]), part)
+    writer.compact()
+    assert len(parts(tmp_path, "batches")) == 1
+    with open_read(tmp_path) as store:
+        counts = store.query("SELECT new_tokens, computed FROM _batches ORDER BY _position").to_pylist()
+    assert counts == [{"new_tokens": n, "computed": 3} for n in (None, None, None, 2, 2, 2)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import InputError, StoreError
-from steelyard.core.types import Finish, Response, Status
+from steelyard.core.types import Batch, Finish, Response, Status
 from steelyard.store import CELLS, TABLES, Totals, escape, open_read, open_store
 from steelyard.store.rows import plain_row, response_row
 
@@ -168,7 +168,16 @@ def test_work_is_summed_by_run(tmp_path, writer, make):
     with open_read(tmp_path) as store:
         assert store.work() == {
             "R": Totals(
-                batches=2, requests=3, asked=6, computed=2**40 + 1, trie=3, scored=2, steps=1, seconds=0.75
+                batches=2,
+                requests=3,
+                asked=6,
+                computed=2**40 + 1,
+                trie=3,
+                scored=2,
+                steps=1,
+                seconds=0.75,
+                reading_tokens=2**40 + 1,
+                reading_seconds=0.75,
             ),
             "S": Totals(batches=1),
         }
@@ -386,3 +395,82 @@ def test_a_closed_store_frees_its_connection(tmp_path, writer):
         con = store._con
     with pytest.raises(duckdb.Error):
         con.execute("SELECT 1")
+
+
+# ------------------------------------------------------------------------------------------ work of old stores
+COUNTED = {"asked": 30, "computed": 20, "trie": 18, "scored": 6, "steps": 2, "seconds": 0.5}
+
+
+def without_late_columns(part):
+    """The part as it was written before the columns were there."""
+    with part.open("rb") as file:
+        data = pq.read_table(file)
+    pq.write_table(data.drop_columns([c.name for c in TABLES["batches"].columns if c.late]), part)
+
+
+@pytest.mark.parametrize("old", [[], [0], [1], [0, 1]])
+def test_a_store_from_before_a_column_opens_and_is_added_to_and_knows_no_value_there(
+    tmp_path, writer, make, old
+):
+    for i in range(2):
+        writer.append_batch("R", make.batch(make.answer(f"{i}"), new_tokens=4, peak_memory=7, **COUNTED))
+    parts = sorted((tmp_path / "batches").glob("part-*"))
+    for i in old:
+        without_late_columns(parts[i])
+    with open_read(tmp_path) as store:
+        work = store.work()["R"]
+        assert (work.batches, work.computed, work.seconds) == (2, 40, 1.0)
+        assert work.new_tokens == (None if old else 8)
+        assert work.peak_memory == (None if len(old) == 2 else 7)
+        known = store.query("SELECT new_tokens FROM batches ").to_pylist()
+        assert sum(row["new_tokens"] is None for row in known) == len(old)
+        assert store.verify() == 4
+    writer.append_batch("R", make.batch(make.answer("2"), new_tokens=1, prefill_rate=80.0, **COUNTED))
+    with open_read(tmp_path) as store:
+        assert store.work()["R"].batches == 3
+        assert store.work()["R"].prefill_rate == 80.0
+        assert store.answered() == {"0", "1", "2"}
+
+
+BATCHES = st.builds(
+    Batch,
+    responses=st.just(()),
+    asked=st.integers(0, 50),
+    computed=st.integers(0, 50),
+    trie=st.integers(0, 50),
+    scored=st.integers(0, 50),
+    steps=st.integers(0, 9),
+    seconds=st.sampled_from([0.0, 0.25, 1.5]),
+    new_tokens=st.integers(0, 3),
+    peak_memory=st.sampled_from([0, 1, 2**40]),
+    prefill_rate=st.sampled_from([None, 64.0, 128.0]),
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(BATCHES, max_size=4))
+def test_adding_batches_up_in_a_run_and_in_the_store_comes_to_the_same(tmp_path_factory, batches):
+    path, total = tmp_path_factory.mktemp("store"), Totals()
+    with open_store(path) as writer:
+        for batch in batches:
+            writer.append_batch("R", batch)
+            total = total.plus(batch)
+    with open_read(path) as store:
+        assert store.work() == ({"R": total} if batches else {})
+
+
+def test_what_follows_from_the_sums_of_a_run():
+    read = Batch(
+        responses=(), asked=60, computed=10, trie=9, scored=4, steps=1, seconds=0.5, prefill_rate=25.0
+    )
+    write = Batch(responses=(), asked=40, computed=10, seconds=2.0, new_tokens=8, prefill_rate=35.0)
+    plain = Totals().plus(read).plus(write).to_json()
+    assert plain["saved"] == 5.0
+    assert plain["tokens_per_second"] == 8.0
+    assert plain["new_tokens_per_second"] == 4.0
+    assert plain["prefill_rate"] == 30.0
+    assert plain["prefill_share"] == pytest.approx(20 / 30)
+    nothing = Totals().plus(Batch(responses=(), asked=12, seconds=1.0)).to_json()
+    assert nothing["asked"] == 12
+    for name in ("computed", "trie", "scored", "steps", "peak_memory", "saved", "prefill_share"):
+        assert nothing[name] is None, name

@@ -8,7 +8,7 @@ from typing import Any
 from steelyard.cli import streams
 from steelyard.cli.console import Console
 from steelyard.cli.reporting import show, write_page
-from steelyard.cli.running import Interrupt, sentence, stop
+from steelyard.cli.running import Interrupt, saving, sentence, stop
 from steelyard.plan.study import Study
 from steelyard.reporting.model import to_json_text
 from steelyard.running.progress import Bar
@@ -52,6 +52,8 @@ def run_demo(store: Path, html: Path, model: str, *, as_json: bool) -> None:
                 stop(err, store)
             for done in outcome.models:
                 err.print(sentence(done))
+                if saved := saving(done):
+                    err.print(saved)
             if outcome.interrupted:
                 stop(err, store)
     data = summarise(store)

@@ -201,6 +201,30 @@ def check(
 
 
 @app.command()
+@takes_study(leave_out=frozenset({"store", "engine", "batch_size"}))
+def selfcheck(
+    study_file: Path | None,
+    flags: dict[str, Any],
+    requests: Annotated[
+        int, typer.Option(min=1, help="Requests of the study to ask; a seeded sample over all its forms.")
+    ] = 100,
+    json: Json = False,
+) -> None:
+    """Check that your machine gives your study the same answers however they are computed.
+
+    Asks a sample with shared prefixes and without, at several batch sizes, and compares likelihoods, choices and
+    texts. Without --tasks it takes the built-in benchmark mini. Nothing is stored. Exits with 1 when more differs
+    than rounding explains.
+
+    Example: steelyard selfcheck --model smollm2
+    """
+    from steelyard.cli.selfchecking import DEFAULTS, check_engine
+
+    overrides = {**DEFAULTS, **flags} if study_file is None and "tasks" not in flags else flags
+    sys.exit(check_engine(_study(study_file, overrides), requests=requests, as_json=json))
+
+
+@app.command()
 def demo(
     store: Annotated[Path, typer.Option(help="Folder of the tables.")] = Path("runs/demo"),
     html: Annotated[Path, typer.Option(help="The report page.")] = Path("runs/demo.html"),

@@ -70,6 +70,8 @@ def show_outcome(outcome: Outcome) -> None:
     out = Console()
     for model in outcome.models:
         out.print(sentence(model))
+        if saved := saving(model):
+            out.print(saved)
     judged = outcome.judged
     waiting = f", {judged.waiting:,} wait for an answer" if judged.waiting else ""
     out.print(f"{plural(judged.cells, 'cell')} judged in {outcome.store}{waiting}.")
@@ -100,12 +102,26 @@ def sentence(model: ModelOutcome) -> str:
     return f"{model.model}: " + "; ".join(parts) + "."
 
 
+def saving(model: ModelOutcome) -> str:
+    """What sharing saved, for someone who never heard of it; "" where nothing was saved or it is not known."""
+    asked, computed = model.work.asked, model.work.computed
+    percent = round(100 * (1 - computed / asked)) if computed and asked else 0
+    if percent < 1:
+        return ""
+    return (
+        f"Requests have much text in common, which was computed once: {computed:,} tokens instead of {asked:,}, "
+        f"{percent} % of the work saved."
+    )
+
+
 def as_plain(outcome: Outcome) -> dict[str, object]:
-    """The outcome as JSON: keys are those of `ModelOutcome` and `Judged`."""
+    """The outcome as JSON: keys are those of `ModelOutcome`, of a report's `work`, and of `Judged`."""
     return {
         "store": str(outcome.store),
         "interrupted": outcome.interrupted,
-        "models": [{n: getattr(m, n) for n in m.__slots__} for m in outcome.models],
+        "models": [
+            {n: getattr(m, n) for n in m.__slots__} | {"work": m.work.to_json()} for m in outcome.models
+        ],
         "judged": {n: getattr(outcome.judged, n) for n in outcome.judged.__slots__},
     }
 

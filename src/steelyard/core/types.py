@@ -292,6 +292,9 @@ class Batch:
         scored: positions at which the vocabulary layer was run.
         steps: forward passes.
         seconds: wall time.
+        new_tokens: tokens generated, those that ended a text included; 0 where nothing was or it is unknown.
+        peak_memory: bytes, the most that the process or device had in use so far; 0 where unknown.
+        prefill_rate: tokens/s of the library's own plain forward, measured in this run; None where it was not.
     """
 
     responses: tuple[Response, ...]
@@ -301,6 +304,9 @@ class Batch:
     scored: int = 0
     steps: int = 0
     seconds: float = 0.0
+    new_tokens: int = 0
+    peak_memory: int = 0
+    prefill_rate: float | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- runs

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+from steelyard.core.errors import InputError
 from steelyard.core.types import Batch, Identity, Request, Tokens, Work
 
 
@@ -27,6 +28,24 @@ class Capabilities:
     chat: bool = False
     max_length: int | None = None
     why_not: str = ""
+
+
+def check_run(work: Sequence[Work], batch_size: int | None, default: int) -> int:
+    """The batch size in force, after a look at what `Backend.run` was given.
+
+    Args:
+        work: each request id once.
+        batch_size: as given; None takes `default`.
+        default: the backend's own.
+
+    Raises:
+        InputError: it is below 1, or a request id comes twice.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"The batch size must be at least 1, got {batch_size}.")
+    if len({piece.request_id for piece in work}) < len(work):
+        raise InputError("A request id comes twice in the work; each must be there once.")
+    return default if batch_size is None else batch_size
 
 
 class Backend(Protocol):
@@ -62,7 +81,7 @@ class Backend(Protocol):
         work: Sequence[Work],
         done: AbstractSet[str] = frozenset(),
         *,
-        batch_size: int,
+        batch_size: int | None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Batch]:
         """Answer every request that is not in `done`, batch by batch.
@@ -74,8 +93,11 @@ class Backend(Protocol):
         Args:
             work: each request id once.
             done: request ids that have an answer.
-            batch_size: requests at once, at most.
+            batch_size: requests at once, at most; None leaves the number to the backend.
             cancelled: asked between batches; when it says True, the iterator ends early.
+
+        Raises:
+            InputError: a batch size below 1, or a request id that comes twice.
         """
         ...
 

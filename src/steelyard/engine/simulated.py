@@ -30,11 +30,12 @@ from steelyard.core.types import (
     Tokens,
     Work,
 )
-from steelyard.engine.backend import Capabilities
+from steelyard.engine.backend import Capabilities, check_run
 from steelyard.engine.byte_tokens import BOS, read, to_bytes, to_text, trie
 
 NAME = "simulated"
 MAX_LENGTH = 65536
+_BATCH = 16  # requests at once where nobody says how many
 
 _WORD_NATS = 18.0  # cost of one of the words; above the largest option score, so that log p stays below 0
 _BYTE_NATS = 2.0  # cost of a byte of any other text
@@ -112,12 +113,15 @@ class SimulatedBackend:
         work: Sequence[Work],
         done: AbstractSet[str] = frozenset(),
         *,
-        batch_size: int,
+        batch_size: int | None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Batch]:
-        """Answer every request that is not in `done`, in the order of `work`."""
-        if batch_size < 1:
-            raise InputError(f"The batch size must be at least 1, got {batch_size}.")
+        """Answer every request that is not in `done`, in the order of `work`.
+
+        Raises:
+            InputError: a batch size below 1, or a request id that comes twice.
+        """
+        batch_size = check_run(work, batch_size, _BATCH)
         for at in range(0, len(work), batch_size):
             if cancelled():
                 return
@@ -137,6 +141,7 @@ class SimulatedBackend:
                 scored=sum(answer.n_tokens for answer in answered),
                 steps=1 + max(made),
                 seconds=time.perf_counter() - start,
+                new_tokens=sum(made),
             )
 
     def close(self) -> None:

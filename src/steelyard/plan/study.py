@@ -87,7 +87,13 @@ class Study(BaseModel):
     data: Path | None = Field(default=None, description="folder or file with benchmark data; else the hub")
     revision: str | None = Field(default=None, description="of the data on the hub; none: the pinned commit")
     store: Path = Field(default=Path("runs/study"), description="folder of the tables")
-    batch_size: int = Field(default=16, ge=1, description="requests at once")
+    engine: Literal["shared", "plain"] = Field(
+        default="shared",
+        description="shared prefixes computed once, or one request at a time (the reference)",
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="requests at once; none: the backend's own"
+    )
     device: str = Field(default="auto", description="cpu, cuda, ...")
     dtype: str = Field(default="float32", description="of weights and activations; scores are always fp32")
     max_length: int | None = Field(default=None, ge=8, description="context length; none: the model's own")

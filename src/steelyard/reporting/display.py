@@ -87,6 +87,29 @@ def number(value: float | None, unit: str, *, like: float | None = None) -> str:
     return text.replace("-", MINUS)
 
 
+WORK = ("saved", "prefill_share", "peak_memory")
+"""Counters of work that have a way of writing of their own."""
+
+
+def work(key: str, value: float | None) -> str:
+    """A counter of work with its unit; a dash where it is unknown (None, or 0 where nothing could be counted).
+
+    >>> work("saved", 6.47), work("prefill_share", 0.913), work("peak_memory", 3 * 2**29), work("computed", 0)
+    ('6.5x', '91 %', '1.5 GiB', '–')
+    """
+    if value is None or (value == 0 and key not in {"seconds", "new_tokens"}):
+        return MISSING
+    match key:
+        case "saved":
+            return f"{value:.1f}x"
+        case "prefill_share":
+            return f"{value * 100:.0f} %"
+        case "peak_memory":
+            return f"{value / 2**30:,.1f} GiB"
+        case _:
+            return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
 def plural(count: int, noun: str) -> str:
     """A count with its noun.
 

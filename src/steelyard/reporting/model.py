@@ -25,7 +25,11 @@ SOURCE_KEYS = (
     "benchmark", "kind", "location", "revision", "split", "content_hash", "n_items", "n_selected", "selection",
     "shot_source",
 )  # fmt: skip
-WORK_KEYS = ("model", "requests", "asked", "computed", "trie", "scored", "seconds")
+TOKEN_KEYS = ("model", "requests", "asked", "computed", "trie", "scored", "new_tokens", "steps", "saved")
+SPEED_KEYS = (
+    "model", "seconds", "tokens_per_second", "prefill_rate", "prefill_share", "new_tokens_per_second", "peak_memory",
+)  # fmt: skip
+WORK_KEYS = (*TOKEN_KEYS, *SPEED_KEYS[1:])
 EXAMPLE_KEYS = ("benchmark", "form", "item_id", "question", "gold", "answer", "value", "status")
 
 # JSON itself escapes the C0 controls only. A report is also read on terminals, where C1 controls and

@@ -13,10 +13,16 @@ from typing import Any
 from steelyard.core.errors import MissingError, RefusedError
 from steelyard.reporting import cells, display, figures, view
 from steelyard.reporting.group import Faults, Spread, collapse, fault_keys, faults, first_of
-from steelyard.reporting.model import RUN_KEYS, SOURCE_KEYS, WORK_KEYS, ReportData, ScoreRow
+from steelyard.reporting.model import RUN_KEYS, SOURCE_KEYS, SPEED_KEYS, TOKEN_KEYS, ReportData, ScoreRow
 
 PROSE = 2000  # characters shown of a note or diagnostic
 EXAMPLES = 24  # shown at most
+
+TOKENS = (
+    "Work, in tokens: asked for (each request taken whole), computed, least possible, scored, newly written; saved is "
+    "asked by computed"
+)
+SPEED = "Time and memory; plain rate: the library's own forward pass in the same run; share: what scoring reached of it"
 
 FORMS = {
     "nlg": "the model writes, an answer is read from its text and compared with the reference",
@@ -92,11 +98,12 @@ def _view(data: ReportData) -> dict[str, Any]:
         "examples": [view.example(data, example) for example in shown],
         "examples_lead": f"{lead}, as asked and answered; long texts are shortened and say so.",
         "provenance": [
-            (view.records(rows, keys), caption)
-            for rows, keys, caption in (
-                (data.sources, SOURCE_KEYS, "Items"),
-                (data.runs, RUN_KEYS, "Models and settings"),
-                (data.work, WORK_KEYS, "Work, in tokens: asked for, computed, least possible, and scored"),
+            (view.records(rows, keys, every=every), caption)
+            for rows, keys, caption, every in (
+                (data.sources, SOURCE_KEYS, "Items", False),
+                (data.runs, RUN_KEYS, "Models and settings", False),
+                (data.work, TOKEN_KEYS, TOKENS, True),
+                (data.work, SPEED_KEYS, SPEED, True),
             )
             if rows
         ],

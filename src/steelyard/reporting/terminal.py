@@ -136,16 +136,22 @@ def _validity(rows: Sequence[ScoreRow]) -> list[Any]:
     return [Text(), Text("Validity", style="bold"), grid]
 
 
-def _work(work: Mapping[str, Any]) -> str:
-    def count(key: str, noun: str) -> str:
-        return f"{work[key]:,} {noun}" if isinstance(work.get(key), int) and work[key] else f"unknown {noun}"
+def _work(record: Mapping[str, Any]) -> str:
+    """The counters of one run on a line; what is unknown has a dash."""
 
-    text = f"{work.get('model', 'all models')}: {count('requests', 'requests')}, "
-    asked, computed, seconds = work.get("asked"), work.get("computed"), work.get("seconds")
-    text += f"{count('computed', 'tokens computed')} for {count('asked', 'asked')}"
-    if isinstance(asked, int) and isinstance(computed, int) and asked and computed:
-        text += f" ({computed / asked * 100:.0f} %)"
-    return f"{text}, {seconds:,.1f} s" if isinstance(seconds, (int, float)) else text
+    def shown(key: str) -> str:
+        value = record.get(key)
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return display.work(key, value if known else None)
+
+    return (
+        f"{record.get('model', 'all models')}: {shown('requests')} requests in {shown('seconds')} s; "
+        f"tokens: {shown('asked')} asked, {shown('computed')} computed (saved {shown('saved')}; least possible "
+        f"{shown('trie')}), {shown('scored')} scored, {shown('new_tokens')} new, in {shown('steps')} steps; "
+        f"{shown('tokens_per_second')} tokens/s, {shown('prefill_share')} of the plain rate of "
+        f"{shown('prefill_rate')}; {shown('new_tokens_per_second')} new tokens/s; "
+        f"peak memory {shown('peak_memory')}"
+    )
 
 
 def _commands(data: ReportData, hidden: int, store: str | None, width: int) -> list[Any]:

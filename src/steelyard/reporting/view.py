@@ -17,7 +17,9 @@ DIGEST = 12  # of a hash; the whole one is in the cell's title and in the JSON r
 
 _DIGESTS = {"weights_digest", "content_hash", "revision"}
 _HEADINGS = {"weights_digest": "weights", "content_hash": "content", "n_items": "items", "n_selected": "evaluated",
-             "shot_source": "shots from", "trie": "least possible"}  # fmt: skip
+             "shot_source": "shots from", "trie": "least possible", "new_tokens": "new",
+             "tokens_per_second": "tokens/s", "new_tokens_per_second": "new tokens/s", "prefill_rate": "plain rate",
+             "prefill_share": "share of it", "peak_memory": "peak memory"}  # fmt: skip
 
 
 def scores(
@@ -140,10 +142,16 @@ def validity(records: Sequence[Faults]) -> dict[str, Any]:
     return {"columns": [{"name": name, "number": number} for name, number in columns], "rows": lines}
 
 
-def records(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
-    """A table of records: the keys that any of them has, in order; unknown keys are left to the JSON report."""
+def records(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], *, every: bool = False) -> dict[str, Any]:
+    """A table of records: the keys that any of them has, in order; unknown keys are left to the JSON report.
+
+    Args:
+        rows: the records.
+        keys: in the order of the columns.
+        every: also those that no record has a value for.
+    """
     rows = list(rows)
-    shown = [key for key in keys if any(row.get(key) not in (None, "") for row in rows)]
+    shown = [key for key in keys if every or any(row.get(key) not in (None, "") for row in rows)]
     numeric = {
         key for key in shown if all(isinstance(row.get(key), (int, float, type(None))) for row in rows)
     }
@@ -164,6 +172,8 @@ def _value(key: str, value: object) -> dict[str, str]:
         return _cell(display.name(text, CELL), "code" if key in _DIGESTS else "")
     if key in {"seed", "step"}:
         return _cell(str(value), "num")
+    if key in display.WORK:
+        return _cell(display.work(key, value), "num")
     return _cell(f"{value:,}" if isinstance(value, int) else f"{value:,.1f}", "num")
 
 

@@ -23,7 +23,7 @@ class Speed:
     requests: float
 
 
-def probe_speed(backend: Backend, work: Sequence[Work], batch_size: int) -> Speed:
+def probe_speed(backend: Backend, work: Sequence[Work], batch_size: int | None) -> Speed:
     """Time a few requests of middling length, after one that loads the weights."""
     ordered = sorted(work, key=_length)
     scored = _middle([w for w in ordered if isinstance(w.request, Likelihood)])
@@ -77,7 +77,7 @@ def _short(work: Work, new: int = _NEW) -> Work:
     return replace(work, request=replace(request, sampling=sampling))
 
 
-def _time(backend: Backend, work: Sequence[Work], batch_size: int) -> tuple[float, int, int]:
+def _time(backend: Backend, work: Sequence[Work], batch_size: int | None) -> tuple[float, int, int]:
     began = time.monotonic()
     computed = new = 0
     for batch in backend.run(work, frozenset(), batch_size=batch_size):

@@ -10,7 +10,8 @@ def open_model(name: str, study: Study) -> Backend:
     """Open a backend. Weights are not loaded yet (see `engine.backend.Backend`).
 
     Args:
-        name: ``smollm2``, ``hf:org/name[@revision]``, a local folder, ``server:URL#model``, ``simulated[:...]``.
+        name: ``smollm2``, ``hf:org/name[@revision]``, a local folder, ``server:URL#model``, ``simulated[:...]``,
+            or ``vllm:`` in front of one of the first three.
         study: for device, dtype, context length and server options.
     """
     if name.startswith("server:"):
@@ -29,8 +30,24 @@ def open_model(name: str, study: Study) -> Backend:
         from steelyard.engine.simulated import open_simulated
 
         return open_simulated(name)
+    if name.startswith("vllm:"):
+        from steelyard.engine.vllm import open_vllm
+
+        return open_vllm(
+            name,
+            batch_size=study.batch_size,
+            device=study.device,
+            dtype=study.dtype,
+            max_length=study.max_length,
+            threads=study.threads,
+        )
     from steelyard.engine.transformers.backend import open_transformers
 
     return open_transformers(
-        name, device=study.device, dtype=study.dtype, max_length=study.max_length, threads=study.threads
+        name,
+        device=study.device,
+        dtype=study.dtype,
+        max_length=study.max_length,
+        threads=study.threads,
+        engine=study.engine,
     )

@@ -31,6 +31,7 @@ from steelyard.scoring import registry
 from steelyard.scoring.judge import Judged, judge_store
 from steelyard.store.reader import Store, open_read
 from steelyard.store.rows import FormRow, RunRow, SourceRow
+from steelyard.store.totals import Totals
 from steelyard.store.writer import Writer, open_store
 
 
@@ -43,7 +44,8 @@ class ModelOutcome:
         failed: answered with an error now; they are asked again by the next run.
         left: not asked, because the run was stopped.
         overlong: cells that did not fit and were not asked.
-        computed: token positions computed now. seconds: spent answering.
+        computed: token positions computed now. seconds: spent answering, loading included.
+        work: what was done now, counted.
         notes: what the reader should know.
     """
 
@@ -57,6 +59,7 @@ class ModelOutcome:
     overlong: int
     computed: int
     seconds: float
+    work: Totals
     notes: tuple[str, ...]
 
 
@@ -164,7 +167,8 @@ def _ask(plan: Plan, backend: Backend, desk: _Desk) -> ModelOutcome:
     _record(plan, study, writer)
     for note in notes:
         listener.note(note)
-    answered = failed = computed = 0
+    answered = failed = 0
+    total = Totals()
     began = time.monotonic()
     if len(done) < len(plan.work):
         listener.start(plan.identity.model, len(plan.work), len(done))
@@ -174,10 +178,14 @@ def _ask(plan: Plan, backend: Backend, desk: _Desk) -> ModelOutcome:
                 writer.append_batch(plan.run_id, batch)
                 bad = sum(r.finish is Finish.ERROR for r in batch.responses)
                 answered, failed = answered + len(batch.responses) - bad, failed + bad
-                computed += batch.computed
+                total = total.plus(batch)
                 listener.batch(batch)
         finally:
             listener.stop()
+        # only now: some families are known by their network, which is loaded by the first work
+        if study.engine == "shared" and (reason := sharing(backend)):
+            notes.append(f"{plan.identity.model}: {reason}")
+            listener.note(notes[-1])
     return ModelOutcome(
         model=plan.identity.model,
         run_id=plan.run_id,
@@ -187,10 +195,19 @@ def _ask(plan: Plan, backend: Backend, desk: _Desk) -> ModelOutcome:
         failed=failed,
         left=len(plan.work) - len(done) - answered - failed,
         overlong=len({a.cell_id for a in plan.asks if "overlong" in a.flags}),
-        computed=computed,
+        computed=total.computed,
         seconds=time.monotonic() - began,
+        work=total,
         notes=tuple(notes),
     )
+
+
+def sharing(backend: Backend) -> str:
+    """Why a backend computes a prefix that requests share more than once, "" if it does not (or does not say).
+
+    Not part of the protocol: only backends that run a network of their own can know.
+    """
+    return str(getattr(backend, "sharing", ""))
 
 
 def _record(plan: Plan, study: Study, writer: Writer) -> None:

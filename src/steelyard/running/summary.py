@@ -95,9 +95,7 @@ def summarise(path: Path, *, level: float = 0.95) -> ReportData:
             scores=tuple(rows),
             runs=tuple(_plain(r) for r in runs.values()),
             sources=tuple(_plain(s) for s in sources),
-            work=tuple(
-                {"model": runs[r].model, **{n: getattr(t, n) for n in t.__slots__}} for r, t in totals.items()
-            ),
+            work=tuple({"model": runs[r].model, **t.to_json()} for r, t in totals.items()),
             notes=tuple(notes(rows, store, waiting.total(), unjudged.total())),
             examples=tuple(_examples(store, forms)),
         )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from steelyard.store.escape import escape, restore
 from steelyard.store.reader import Store, open_read
-from steelyard.store.rows import FormRow, RunRow, SourceRow, Totals
+from steelyard.store.rows import FormRow, RunRow, SourceRow
 from steelyard.store.schema import SCHEMA_VERSION, TABLES
+from steelyard.store.totals import Totals
 from steelyard.store.views import CELLS
 from steelyard.store.writer import Writer, open_store
 

@@ -86,7 +86,7 @@ def _broken_marker(marker: Path, why: str) -> StoreError:
 
 
 def column_names(spec: Table, part: Path) -> list[str]:
-    """The names of a part's columns, from its footer.
+    """The names of a part's columns, from its footer; columns that came late may be missing.
 
     Raises:
         FileNotFoundError: it is gone.
@@ -104,7 +104,12 @@ def column_names(spec: Table, part: Path) -> list[str]:
         raise
     except (OSError, pa.ArrowException) as error:
         raise unreadable(spec, part, str(error)) from error
-    wrong = [f.name for f in arrow_schema(spec) if f.name not in found.names or not _alike(found, f)]
+    late = {column.name for column in spec.columns if column.late}
+    wrong = [
+        f.name
+        for f in arrow_schema(spec)
+        if (not _alike(found, f) if f.name in found.names else f.name not in late)
+    ]
     if wrong:
         raise unreadable(spec, part, f"the columns {', '.join(wrong)} are missing or have another type")
     return list(found.names)

@@ -50,7 +50,7 @@ def _is_small(spec: Table, part: Path) -> bool:
     if merged_name(part) is None or part.stat().st_size >= SMALL_BYTES:
         return False
     # a part with a column of its own stays as it is: merging would drop the column
-    return len(column_names(spec, part)) == len(spec.columns)
+    return set(column_names(spec, part)) <= set(spec.names)
 
 
 def _merge(spec: Table, folder: Path, run: Sequence[Path]) -> int:
@@ -99,7 +99,12 @@ def _batches(spec: Table, run: Sequence[Path]) -> Iterator[pa.RecordBatch]:
                 pq.ParquetFile(source, page_checksum_verification=True) as parquet,
             ):
                 for batch in parquet.iter_batches(batch_size=_GROUP_ROWS):
-                    yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+                    data = pa.Table.from_batches([batch])
+                    for column in spec.columns:
+                        if column.late and column.name not in data.column_names:
+                            kind = schema.field(column.name).type
+                            data = data.append_column(column.name, pa.nulls(data.num_rows, kind))
+                    yield from data.select(schema.names).cast(schema).to_batches()
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:

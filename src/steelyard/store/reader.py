@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from steelyard.core.errors import InputError, StoreError
 from steelyard.core.types import Ask, Item, Response, Score
-from steelyard.store import rows, views
+from steelyard.store import rows, totals, views
 from steelyard.store.check import MARKER, check_parts, column_names, read_marker, store_path
 from steelyard.store.codec import decode
 from steelyard.store.escape import escape, restore
@@ -57,7 +57,7 @@ class Store:
         self.path = path
         self._tables = [table_named(name) for name in tables]
         self._parts: dict[str, list[Path]] = {}
-        self._known: set[Path] = set()  # parts whose columns have been looked at
+        self._columns: dict[Path, frozenset[str]] = {}  # of the parts that have been looked at
         self._con = duckdb.connect(
             ":memory:",
             config={
@@ -187,14 +187,11 @@ class Store:
             bound = (escape(run_id), escape(run_id))
         return {restore(value) for value in self._sql(sql, bound).column("request_id").to_pylist()}
 
-    def work(self) -> dict[str, rows.Totals]:
+    def work(self) -> dict[str, totals.Totals]:
         """What was computed, by run id: sums over its batches."""
-        sums = ("requests", "asked", "computed", "trie", "scored", "steps")
-        found = self._sql(
-            f"SELECT run_id, count(*) AS batches, {', '.join(f'sum({n})::BIGINT AS {n}' for n in sums)}, "  # noqa: S608
-            "sum(seconds) AS seconds FROM batches GROUP BY run_id ORDER BY run_id"
-        )
-        return {restore(row.pop("run_id")): rows.Totals(**row) for row in found.to_pylist()}
+        sums = ", ".join(f"{sql} AS {name}" for name, sql in zip(totals.NAMES, totals.SUMS, strict=True))
+        found = self._sql(f"SELECT run_id, {sums} FROM batches GROUP BY run_id ORDER BY run_id")  # noqa: S608
+        return {restore(row.pop("run_id")): totals.Totals(**row) for row in found.to_pylist()}
 
     def verify(self) -> int:
         """Read every part whole with its checksums; the number of parts. Raises StoreError at the first bad one."""
@@ -271,10 +268,9 @@ class Store:
         self._parts = {spec.name: list_parts(self.path / spec.name) for spec in self._tables}
         for spec in self._tables:
             for part in self._parts[spec.name]:
-                if part not in self._known:
-                    column_names(spec, part)
-                    self._known.add(part)
-        views.create(self._con, self._parts)
+                if part not in self._columns:
+                    self._columns[part] = frozenset(column_names(spec, part))
+        views.create(self._con, self._parts, self._columns)
 
     def _retried(self, action: Callable[[], T], *, asked_by_user: bool = False) -> T:
         """Do it; when it fails, look whether parts were merged away meanwhile, else which part is broken.

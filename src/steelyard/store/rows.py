@@ -129,26 +129,6 @@ class SourceRow:
     duplicates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """The work of a run: sums over its batches.
-
-    Attributes:
-        batches: how many. requests: answered in them, errors included.
-        asked, computed, trie, scored, steps: see `core.types.Batch`.
-        seconds: wall time of all batches.
-    """
-
-    batches: int = 0
-    requests: int = 0
-    asked: int = 0
-    computed: int = 0
-    trie: int = 0
-    scored: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-
-
 _Value = FormRow | RunRow | SourceRow | Ask | Score | Response | Batch | Option
 
 
@@ -186,6 +166,7 @@ def batch_row(batch: Batch, run_id: str, batch_id: str) -> dict[str, Any]:
     """The row of a batch in `batches`."""
     row = _flat(batch) | {"run_id": run_id, "batch_id": batch_id}
     row["requests"] = len(row.pop("responses"))
+    row["peak_memory"] = batch.peak_memory or None
     return row
 
 

@@ -25,11 +25,18 @@ Kind = Literal["string", "json", "int32", "int64", "double", "bool", "list<strin
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `kind` "json" is a Parquet string that holds JSON."""
+    """A column of a table. `kind` "json" is a Parquet string that holds JSON.
+
+    Attributes:
+        name, kind: as in docs/schema.md.
+        nullable: whether it may be null.
+        late: it came after the first stores were written, so a part may lack it; its values are null then.
+    """
 
     name: str
     kind: Kind
     nullable: bool
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,12 @@ class Table:
 
 
 def _table(name: str, key: str, columns: str, *, last_wins: bool = False, weak: str = "false") -> Table:
-    """A table from lines of ``type: name name ...``; a name with "?" is nullable."""
+    """A table from lines of ``type: name name ...``; a name with "?" is nullable, with "+" nullable and late."""
     parsed = []
     for line in columns.strip().splitlines():
         kind, _, names = line.partition(":")
         parsed += [
-            Column(column.rstrip("?"), cast("Kind", kind.strip()), column.endswith("?"))
+            Column(column.rstrip("?+"), cast("Kind", kind.strip()), column[-1] in "?+", column[-1] == "+")
             for column in names.split()
         ]
     return Table(name, tuple(key.split()), tuple(parsed), last_wins, weak)
@@ -154,6 +161,8 @@ _ALL = (
         int32: requests
         int64: asked computed trie scored steps
         double: seconds
+        int64: new_tokens+ peak_memory+
+        double: prefill_rate+
         """,
     ),
     _table(

@@ -6,7 +6,8 @@ all other values are bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,10 +61,17 @@ def choice(spec: Table, row: str, position: str) -> str:
     return f"row_number() OVER (PARTITION BY {quoted(spec.key, row + '.')} ORDER BY {order})"
 
 
-def create(con: duckdb.DuckDBPyConnection, parts: dict[str, list[Path]]) -> None:
+def create(
+    con: duckdb.DuckDBPyConnection, parts: dict[str, list[Path]], columns: Mapping[Path, AbstractSet[str]]
+) -> None:
     """Make or renew the views of the tables in `parts`, and `cells` when all that it needs is there.
 
     Beside each public view T there is ``_T`` with the column ``_position`` for the order of writing.
+
+    Args:
+        con: the connection.
+        parts: of each table, in order.
+        columns: names of the columns of every part.
     """
     con.execute("CREATE OR REPLACE TABLE _parts (file VARCHAR, number BIGINT)")
     for name, files in parts.items():
@@ -72,7 +80,7 @@ def create(con: duckdb.DuckDBPyConnection, parts: dict[str, list[Path]]) -> None
             "INSERT INTO _parts SELECT unnest($files), unnest(range(len($files)))",
             {"files": [str(file) for file in files]},
         )
-        chosen = _empty(spec) if not files else _settled(spec, files)
+        chosen = _empty(spec) if not files else _settled(spec, files, columns)
         con.execute(f'CREATE OR REPLACE VIEW "_{name}" AS {chosen}')
         con.execute(f'CREATE OR REPLACE VIEW "{name}" AS SELECT {quoted(spec.names)} FROM "_{name}"')  # noqa: S608
     if parts.keys() >= {"scores", "runs", "forms", "items"}:
@@ -85,15 +93,25 @@ def _empty(spec: Table) -> str:
     return f"SELECT {columns}, CAST(NULL AS BIGINT) AS _position WHERE false"
 
 
-def _settled(spec: Table, files: Sequence[Path]) -> str:
+def _settled(spec: Table, files: Sequence[Path], found: Mapping[Path, AbstractSet[str]]) -> str:
+    # a column that came late is null in the parts that lack it
+    lacking = {c.name: sum(c.name not in found[file] for file in files) for c in spec.columns if c.late}
+    nowhere = {name for name, count in lacking.items() if count == len(files)}
+    mixed = any(0 < count < len(files) for count in lacking.values())
     # DuckDB takes the name of an existing file literally, also when it looks like a pattern. Hive partitioning
     # is off because a folder named "a=b" would add a column.
     names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
-    columns = ", ".join(f'CAST(d."{c.name}" AS {_TYPES[c.kind]}) AS "{c.name}"' for c in spec.columns)
+    columns = ", ".join(
+        f'CAST({value} AS {_TYPES[c.kind]}) AS "{c.name}"'
+        for c in spec.columns
+        for value in ("NULL" if c.name in nowhere else f'd."{c.name}"',)
+    )
+    # by name only where it must be: it opens every file once more
+    by_name = ", union_by_name = true" if mixed else ""
     # a left join, so that no row could be lost if a name came back in another spelling
     rows = (
         f"SELECT {columns}, p.number * {_ROWS_PER_PART} + d.file_row_number AS _position "  # noqa: S608
-        f"FROM read_parquet([{names}], filename = true, file_row_number = true, hive_partitioning = false) d "
+        f"FROM read_parquet([{names}], filename = true, file_row_number = true, hive_partitioning = false{by_name}) d "
         "LEFT JOIN _parts p ON p.file = d.filename"
     )
     return f"SELECT * FROM ({rows}) r QUALIFY {choice(spec, 'r', '_position')} = 1"  # noqa: S608

@@ -10,7 +10,7 @@ from typing import Any
 
 from steelyard.core.errors import BackendError, InputError, RefusedError
 from steelyard.core.types import Batch, Generate, Identity, Likelihood, Request, Response, Tokens, Work
-from steelyard.engine.backend import Capabilities
+from steelyard.engine.backend import Capabilities, check_run
 from steelyard.engine.server import generation
 from steelyard.engine.server.address import PREFIX, Address
 from steelyard.engine.server.asker import Answered, Asker, Group
@@ -112,10 +112,13 @@ class ServerBackend:
         work: Sequence[Work],
         done: AbstractSet[str] = frozenset(),
         *,
-        batch_size: int,
+        batch_size: int | None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Batch]:
-        """Answer every request that is not in `done`; a batch is what came back since the last one.
+        """Answer every request that is not in `done`; a batch is the next `batch_size` answers that came back.
+
+        How many requests are in flight is the backend's `concurrency`, which is also the batch size unless one
+        is given.
 
         Requests start in the order of `work` and end in any. When the run ends early (cancelled, an error for
         the whole run, the iterator closed), requests in flight are dropped, and what had been answered comes
@@ -123,10 +126,9 @@ class ServerBackend:
 
         Raises:
             BackendError: no request can succeed.
-            InputError: a batch size below 1.
+            InputError: a batch size below 1, or a request id that comes twice.
         """
-        if batch_size < 1:
-            raise InputError(f"The batch size must be at least 1, got {batch_size}.")
+        batch_size = check_run(work, batch_size, self._concurrency)
         groups = self._groups(work, done, batch_size)
         if not groups:
             return
@@ -152,7 +154,8 @@ class ServerBackend:
                 while len(waiting) >= batch_size or (ended and waiting):
                     batch, waiting = waiting[:batch_size], waiting[batch_size:]
                     now = time.perf_counter()
-                    yield Batch(responses=tuple(batch), asked=asked, seconds=now - since)
+                    new = sum(r.n_tokens for r in batch if r.text is not None)
+                    yield Batch(responses=tuple(batch), asked=asked, seconds=now - since, new_tokens=new)
                     asked, since = 0, time.perf_counter()
             if not future.cancelled() and (error := future.exception()) is not None:
                 raise error

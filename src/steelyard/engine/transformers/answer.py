@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from steelyard.core.prefixes import distinct_prefixes
 from steelyard.core.types import Batch, Finish, Generate, Likelihood, Response, Work
 from steelyard.engine.transformers.batching import Row
-from steelyard.engine.transformers.generate import Generated, Job, generate
+from steelyard.engine.transformers.generate import generate
+from steelyard.engine.transformers.memory import peak
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.reference import Passes, Scored, score
+from steelyard.engine.transformers.rows import Generated, Job
 from steelyard.engine.transformers.tokenizer import LocalTokenizer
 
 
@@ -38,7 +40,7 @@ def answer(engine: Engine, batch: Sequence[Row]) -> Batch:
     results, passes, whole = _run(engine, batch)
     return Batch(
         responses=tuple(
-            _response(row.work, result, engine.token_logprobs)
+            response(row.work, result, engine.token_logprobs)
             for row, result in zip(batch, results, strict=True)
         ),
         asked=sum(map(len, whole)),
@@ -47,6 +49,8 @@ def answer(engine: Engine, batch: Sequence[Row]) -> Batch:
         scored=passes.scored,
         steps=passes.steps,
         seconds=time.perf_counter() - started,
+        new_tokens=sum(len(r.ids) for r in results if isinstance(r, Generated)),
+        peak_memory=peak(engine.model.device),
     )
 
 
@@ -59,7 +63,7 @@ def _run(
     engine: Engine, batch: Sequence[Row]
 ) -> tuple[Sequence[Scored | Generated], Passes, list[tuple[int, ...]]]:
     """Results in order, the count of what was computed, and every request's tokens as a whole."""
-    jobs = [job for row in batch if (job := _job(row)) is not None]
+    jobs = [job for row in batch if (job := job_of(row)) is not None]
     if jobs:
         texts, passes = generate(engine.model, engine.tokenizer, jobs)
         return texts, passes, [job.ids + text.ids for job, text in zip(jobs, texts, strict=True)]
@@ -67,7 +71,8 @@ def _run(
     return scores, passes, [row.tokens.ids for row in batch]
 
 
-def _job(row: Row) -> Job | None:
+def job_of(row: Row) -> Job | None:
+    """A generation as a job; None for a likelihood."""
     match row.work.request:
         case Generate(sampling=sampling, seed=seed):
             ids = row.tokens.ids
@@ -76,7 +81,8 @@ def _job(row: Row) -> Job | None:
             return None
 
 
-def _response(work: Work, result: Scored | Generated, token_logprobs: bool) -> Response:
+def response(work: Work, result: Scored | Generated, token_logprobs: bool) -> Response:
+    """What a request is answered with; an error where the model's numbers are not finite."""
     match work.request, result:
         case Likelihood(continuation=text), Scored():
             if not math.isfinite(result.logprob):

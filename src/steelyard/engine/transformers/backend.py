@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from steelyard.core.cache import cache_root
-from steelyard.core.errors import BackendError, InputError, SteelyardError
+from steelyard.core.errors import BackendError, InputError, SteelyardError, UnknownNameError
 from steelyard.core.types import (
     Batch,
     Generate,
@@ -20,16 +20,21 @@ from steelyard.core.types import (
     Tokens,
     Work,
 )
-from steelyard.engine.backend import Capabilities
+from steelyard.engine.backend import Capabilities, check_run
 from steelyard.engine.tokens import encode_pair, encode_prompt
 from steelyard.engine.transformers.answer import Engine, answer, failed
 from steelyard.engine.transformers.batching import Row, cut
 from steelyard.engine.transformers.files import digest_files
+from steelyard.engine.transformers.memory import free_memory, out_of_memory
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.resolve import Checkpoint, resolve
 from steelyard.engine.transformers.sampling import check
+from steelyard.engine.transformers.sharing import why_not
+from steelyard.engine.transformers.together import answer_together
 from steelyard.engine.transformers.tokenizer import LocalTokenizer, digest_paths
 
+ENGINES = ("shared", "plain")
+_ROWS = 16  # requests of a plain batch
 _THREADS = frozenset({"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"})
 
 
@@ -41,6 +46,7 @@ def open_transformers(
     max_length: int | None = None,
     threads: int | None = None,
     token_logprobs: bool = False,
+    engine: str = "shared",
     cache_dir: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> TransformersBackend:
@@ -54,12 +60,15 @@ def open_transformers(
         max_length: tokens of prompt and continuation together; None takes the model's own.
         threads: CPU threads of the process; None leaves them alone.
         token_logprobs: whether likelihoods come with one number per token.
+        engine: "shared" computes each distinct prefix once; "plain" is the reference, one request at a time.
         cache_dir: of converted models and digests, else $STEELYARD_CACHE and so on (`core.cache`).
         progress: receives a phrase per stage of the first set-up.
 
     Raises:
         SteelyardError: as `resolve.resolve`, `model.LanguageModel` and `tokenizer.LocalTokenizer` say.
     """
+    if engine not in ENGINES:
+        raise UnknownNameError("engine", engine, ENGINES)
     _let_threads_sleep()
     checkpoint = resolve(name, cache_dir=cache_dir, progress=progress)
     cache = cache_root(cache_dir)
@@ -70,12 +79,16 @@ def open_transformers(
         LocalTokenizer(checkpoint.folder, cache),
         max_length=max_length,
         token_logprobs=token_logprobs,
+        shared=engine == "shared",
         cache=cache,
     )
 
 
 class TransformersBackend:
-    """Implements `engine.backend.Backend` with the reference path. Use `open_transformers` to make one.
+    """Implements `engine.backend.Backend`. Use `open_transformers` to make one.
+
+    Requests that share a prefix are computed together (`together`), unless the plain way is asked for or the
+    network cannot (`sharing`); texts beyond a model's LongRoPE edge take the plain way too.
 
     A likelihood's `n_bytes` are the bytes of the continuation as it was asked for, also when the boundary was
     moved: bits per byte of two models then have one denominator, whatever their tokenizers.
@@ -89,6 +102,7 @@ class TransformersBackend:
         *,
         max_length: int | None,
         token_logprobs: bool,
+        shared: bool,
         cache: Path,
     ) -> None:
         if max_length is not None and max_length < 2:
@@ -100,6 +114,8 @@ class TransformersBackend:
         self.tokenizer = tokenizer
         self._max_length = model.max_length if max_length is None else max_length
         self._engine = Engine(model=model, tokenizer=tokenizer, token_logprobs=token_logprobs)
+        self._shared = shared
+        self._sharing: str | None = None  # not known before the weights are there
         self._rows = 0  # most rows that memory held after it ran out once; 0: no limit known
         self._identity = Identity(
             model=checkpoint.name,
@@ -126,6 +142,14 @@ class TransformersBackend:
         """Everything; chat where the tokenizer has a template."""
         return Capabilities(chat=self.tokenizer.has_chat, max_length=self._max_length)
 
+    @property
+    def sharing(self) -> str:
+        """Why prefixes that requests share are computed again, as a sentence; "" if they are not, or it is open.
+
+        Known after the first `run` that had work.
+        """
+        return self._sharing or ""
+
     def encode(self, request: Request) -> Tokens:
         """The request as token ids; see `steelyard.engine.tokens`."""
         match request:
@@ -147,22 +171,23 @@ class TransformersBackend:
         work: Sequence[Work],
         done: AbstractSet[str] = frozenset(),
         *,
-        batch_size: int,
+        batch_size: int | None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Batch]:
         """Answers all of `work` that is not in `done`; see `engine.backend.Backend.run`.
 
-        Requests that cannot be run (too long, bad settings) are answered first, as errors that say why. A
-        batch that does not fit the memory is halved, down to one request, which then is an error too.
+        Requests that cannot be run (too long, bad settings) are answered first, as errors that say why. What
+        does not fit the memory is halved: a plain batch down to one request, which then is an error, a pack of
+        the shared engine down to one token.
+
+        `batch_size` is the number of texts under way at most (None: 64, or what memory holds), and the number of
+        requests in a batch of the plain way (None: 16). It changes no answer.
 
         Raises:
             InputError: batch_size below 1, or a request id that comes twice.
             BackendError: the model failed for another reason than memory.
         """
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {batch_size}.")
-        if len({w.request_id for w in work}) < len(work):
-            raise InputError("A request id comes twice in the work; each must be there once.")
+        check_run(work, batch_size, _ROWS)
         rows: list[Row] = []
         refused: list[Response] = []
         for one in work:
@@ -173,6 +198,36 @@ class TransformersBackend:
                 refused.append(row)
         if refused and not cancelled():
             yield Batch(responses=tuple(refused))
+        if cancelled() or all(row.work.request_id in done for row in rows):
+            return
+        together = self._together(rows)
+        if together:
+            yield from self._guarded(
+                answer_together(self._engine, together, done, batch_size=batch_size, cancelled=cancelled)
+            )
+        apart = rows if not together else [row for row in rows if self._beyond(row)]
+        yield from self._plainly(apart, done, batch_size or _ROWS, cancelled)
+
+    def close(self) -> None:
+        """Frees the weights."""
+        self.model.close()
+
+    # ------------------------------------------------------------------------------------------- inside
+    def _together(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows whose prefixes are shared: none where the network cannot do it."""
+        if not self._shared:
+            return []
+        if self._sharing is None:
+            self._sharing = why_not(self.model)
+        return [] if self._sharing else [row for row in rows if not self._beyond(row)]
+
+    def _beyond(self, row: Row) -> bool:
+        """Whether a row's length makes the model turn its positions otherwise; those are computed apart."""
+        return self.model.edge is not None and row.length > self.model.edge
+
+    def _plainly(
+        self, rows: Sequence[Row], done: AbstractSet[str], batch_size: int, cancelled: Callable[[], bool]
+    ) -> Iterator[Batch]:
         for planned in cut(rows, batch_size, self.model.vocabulary, self.model.edge):
             # a batch is stored whole or not at all, so after a kill none is half done; where one is (a larger
             # study, an error asked again) only the rest of it is run
@@ -192,11 +247,18 @@ class TransformersBackend:
                 else:
                     yield answered
 
-    def close(self) -> None:
-        """Frees the weights."""
-        self.model.close()
+    def _guarded(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches, with what the network raises as an error of ours."""
+        try:
+            yield from batches
+        except SteelyardError:
+            raise
+        except Exception as error:
+            said = "ran out of memory with one token" if out_of_memory(error) else "failed"
+            raise BackendError(
+                f"The model {self.checkpoint.name!r} {said}: {type(error).__name__}: {error}"
+            ) from error
 
-    # ------------------------------------------------------------------------------------------- inside
     def _admit(self, work: Work) -> Row | Response:
         """The request as a row, or the error that says why it cannot be one."""
         try:
@@ -233,13 +295,13 @@ class TransformersBackend:
         except SteelyardError:
             raise
         except Exception as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise BackendError(
                     f"The model {self.checkpoint.name!r} failed on a batch of {len(batch)} requests of up to "
                     f"{batch[0].length} tokens: {type(error).__name__}: {error}"
                 ) from error
         # out of the handler: its traceback held the tensors that did not fit
-        _free_memory()
+        free_memory()
         if len(batch) > 1:
             return None
         row = batch[0]
@@ -254,23 +316,3 @@ def _let_threads_sleep() -> None:
     """
     if "torch" not in sys.modules and not _THREADS.intersection(os.environ):
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read once, when torch loads the OpenMP library
-
-
-def _free_memory() -> None:
-    import gc
-
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _out_of_memory(error: Exception) -> bool:
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    # the CPU allocator has no error class of its own
-    said = str(error).lower()
-    return isinstance(error, RuntimeError) and ("out of memory" in said or "can't allocate memory" in said)

@@ -7,12 +7,15 @@ import gc
 import inspect
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steelyard.core.errors import BackendError, InputError, UnknownNameError, missing_package
 from steelyard.core.ids import digest
+from steelyard.core.rng import stream
+from steelyard.engine.transformers.attention import Attend, attending, register
 from steelyard.engine.transformers.facts import remembered
 from steelyard.engine.transformers.resolve import Checkpoint
 
@@ -196,22 +199,8 @@ class LanguageModel:
         if cache is not None and _remembers_no_places(cache):
             # a state-space model multiplies its input by the mask, which must then be as long as the input
             mask = mask[:, -ids.shape[1] :]
-        head = net.get_output_embeddings()
-
-        def choose(_module: object, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-            return (inputs[0][rows, columns].unsqueeze(0), *inputs[1:])
-
         with torch.inference_mode():
-            if head is None:
-                out = net(input_ids=ids, attention_mask=mask, **extra)
-                chosen = out.logits[rows, columns]
-            else:
-                hook = head.register_forward_pre_hook(choose)
-                try:
-                    out = net(input_ids=ids, attention_mask=mask, **extra)
-                finally:
-                    hook.remove()
-                chosen = out.logits[0]
+            out, chosen = _forward(net, rows, columns, input_ids=ids, attention_mask=mask, **extra)
             after = getattr(out, self._cache_name, None) if use_cache else None
         if use_cache and not hasattr(after, "reorder_cache"):
             raise BackendError(
@@ -219,6 +208,67 @@ class LanguageModel:
                 "generate here. Its likelihoods can be had."
             )
         return chosen.float(), after
+
+    def pack_logits(
+        self, ids: torch.Tensor, positions: torch.Tensor, columns: torch.Tensor, how: Attend
+    ) -> torch.Tensor:
+        """Next-token logits at chosen places of a pack: tokens of several texts in one row.
+
+        Args:
+            ids: shape (new,), int64. positions: shape (new,), each token's own.
+            columns: shape (n,), int64: places in the pack; none gives no logits, and runs the layers all the same.
+            how: what the layers do where they attend; see `attention`.
+
+        Returns:
+            float32 logits of shape (n, vocabulary).
+
+        Raises:
+            UnshareableError: the architecture attends in a way that a pack cannot.
+        """
+        import torch
+
+        net = self.load()
+        register()
+        with torch.inference_mode(), attending(net, how):
+            _, chosen = _forward(
+                net,
+                torch.zeros_like(columns),
+                columns,
+                input_ids=ids.unsqueeze(0),
+                position_ids=positions.unsqueeze(0),
+                use_cache=False,
+            )
+        return chosen.float()
+
+    def prefill_rate(self) -> float:
+        """Tokens/s of the library's own forward pass: 2 rows of 512 tokens, logits at the last place only.
+
+        The measure that an engine's own rate is held against; one pass, after which the machine is warm.
+        """
+        import torch
+
+        self.load()
+        length = min(512, self.max_length or 512)
+        words = stream(0, "prefill").integers(0, self.vocabulary, (2, length))
+        ids = torch.from_numpy(words).to(self.device)
+        last = torch.full((2,), length - 1, device=self.device)
+        began = time.perf_counter()
+        self.logits(ids, torch.ones_like(ids), torch.arange(2, device=self.device), last)
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return ids.numel() / (time.perf_counter() - began)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory that one token of a forward pass takes at most: activations, its logits, its keys and values."""
+        net = self.load()
+        config = net.config.get_text_config()
+        hidden = int(config.hidden_size)
+        inner = getattr(config, "intermediate_size", None)
+        inner = max(inner) if isinstance(inner, list) else inner
+        wide = 12 * hidden + 3 * int(inner or 4 * hidden)
+        layers = int(config.num_hidden_layers)
+        return 4 * (2 * self.vocabulary + wide + 2 * layers * hidden)
 
     def close(self) -> None:
         """Frees the weights; the next use reads them again."""
@@ -230,6 +280,29 @@ class LanguageModel:
 
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _forward(
+    net: Any,  # noqa: ANN401
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    **inputs: Any,  # noqa: ANN401
+) -> tuple[Any, torch.Tensor]:
+    """The network's output, and its logits of shape (n, vocabulary) at the chosen places only."""
+    head = net.get_output_embeddings()
+
+    def choose(_module: object, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (args[0][rows, columns].unsqueeze(0), *args[1:])
+
+    if head is None:
+        out = net(**inputs)
+        return out, out.logits[rows, columns]
+    hook = head.register_forward_pre_hook(choose)
+    try:
+        out = net(**inputs)
+    finally:
+        hook.remove()
+    return out, out.logits[0]
 
 
 def _longrope_edge(config: Any) -> int | None:  # noqa: ANN401 - a class of an untyped library

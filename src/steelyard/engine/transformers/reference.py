@@ -42,6 +42,14 @@ class Passes:
     scored: int = 0
     steps: int = 0
 
+    def __add__(self, other: Passes) -> Passes:
+        """Both together."""
+        return Passes(
+            computed=self.computed + other.computed,
+            scored=self.scored + other.scored,
+            steps=self.steps + other.steps,
+        )
+
 
 def score(model: LanguageModel, batch: Sequence[Tokens]) -> tuple[list[Scored], Passes]:
     """Log-probabilities of the tokens from `Tokens.start` on, given all before them.

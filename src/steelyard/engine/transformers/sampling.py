@@ -10,6 +10,9 @@ import numpy.typing as npt
 from steelyard.core.rng import stream
 from steelyard.core.types import Sampling
 
+_NEAR = 12.0  # scores below the best by more than this are looked at by their bits first
+_FEW = 256  # so few tokens are computed at once
+
 
 def check(sampling: Sampling, seed: int | None) -> str | None:
     """What is wrong with the settings of a generation, as a sentence; None when nothing is."""
@@ -28,7 +31,7 @@ def check(sampling: Sampling, seed: int | None) -> str | None:
     return None
 
 
-def draw(logits: npt.NDArray[np.float64], sampling: Sampling, seed: int, step: int) -> int:
+def draw(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: int) -> int:
     """One draw from the softmax of ``logits / temperature``, restricted to top_k, then to top_p.
 
     Gumbel-max (Gumbel 1954; Maddison et al. 2014, arXiv:1411.0030): the argmax over tokens of scaled logit
@@ -37,6 +40,9 @@ def draw(logits: npt.NDArray[np.float64], sampling: Sampling, seed: int, step: i
     moves all later sums of a cumulative distribution, but can change an argmax only when its two best
     tokens are that close. The token's number comes from a counter-based generator keyed by (seed, step),
     so batch, order and resume have no part in it, and filters do not shift it to another token.
+
+    Nearly all of a vocabulary cannot win, and is not computed: a token far below the best needs a number so
+    large that its random bits alone tell. What is returned is the argmax over all (`draw_plainly`).
 
     Args:
         logits: shape (vocabulary,), at least one finite and none NaN or +inf.
@@ -47,20 +53,89 @@ def draw(logits: npt.NDArray[np.float64], sampling: Sampling, seed: int, step: i
     Returns:
         The token's id.
     """
+    bits = token_bits(seed, step, logits.size)
+    peak = logits.max()
+    kept = None
+    if sampling.top_k is not None or sampling.top_p < 1:
+        kept = _filtered(_scores(logits, peak, sampling.temperature), sampling)
+        if kept.size <= _FEW:
+            return _best(logits, peak, sampling.temperature, kept, bits)
+    near = logits >= peak - _NEAR * sampling.temperature
+    head = np.flatnonzero(near) if kept is None else kept[near[kept]]
+    won = _numbers(logits, peak, sampling.temperature, head, bits).max()
+    # a token behind the head has a score of at most -_NEAR, give or take the rounding of the comparison, so its
+    # Gumbel number must be at least won + _NEAR: u >= exp(-exp(-that)), whose distance from 1 is `least`
+    slack = 1e-3 + 4e-7 * abs(float(peak)) / sampling.temperature
+    least = -math.expm1(-math.exp(min(slack - won - _NEAR, 700.0)))
+    if least >= 0.5:
+        return _best(
+            logits, peak, sampling.temperature, np.arange(logits.size) if kept is None else kept, bits
+        )
+    edge = np.uint64(math.floor((1 - least) * 2.0**53) - 2) << np.uint64(11)
+    lucky = bits >= edge
+    wanted = near | lucky
+    tokens = np.flatnonzero(wanted) if kept is None else kept[wanted[kept]]
+    return _best(logits, peak, sampling.temperature, tokens, bits)
+
+
+def draw_plainly(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: int) -> int:
+    """`draw` with every token computed: its slow twin."""
+    peak = logits.max()
+    kept = _filtered(_scores(logits, peak, sampling.temperature), sampling)
+    return _best(logits, peak, sampling.temperature, kept, token_bits(seed, step, logits.size))
+
+
+def token_bits(seed: int, step: int, size: int) -> npt.NDArray[np.uint64]:
+    """Each token's own 64 random bits for one step of one draw: the raw bits of the stream, shape (size,)."""
+    # integers over the full range are the raw bits, made without holding Python's lock (a test compares them)
+    return stream(seed, "token", step).integers(0, 2**64, size, dtype=np.uint64)
+
+
+def _scores(
+    logits: npt.NDArray[np.floating], peak: np.floating, temperature: float
+) -> npt.NDArray[np.float64]:
     # the maximum goes first, so that a tiny temperature gives -inf, never an overflow to inf - inf
-    scores = (logits - logits.max()) / sampling.temperature
+    return (logits.astype(np.float64) - np.float64(peak)) / temperature
+
+
+def _numbers(
+    logits: npt.NDArray[np.floating],
+    peak: np.floating,
+    temperature: float,
+    tokens: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.float64]:
+    """Score plus Gumbel number of some tokens."""
+    uniform = ((bits[tokens] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1), neither end
+    return _scores(logits[tokens], peak, temperature) - np.log(-np.log(uniform))
+
+
+def _best(
+    logits: npt.NDArray[np.floating],
+    peak: np.floating,
+    temperature: float,
+    tokens: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint64],
+) -> int:
+    return int(tokens[np.argmax(_numbers(logits, peak, temperature, tokens, bits))])
+
+
+def _filtered(scores: npt.NDArray[np.float64], sampling: Sampling) -> npt.NDArray[np.int64]:
+    """Tokens that top_k and then top_p keep, ascending."""
     kept = np.flatnonzero(np.isfinite(scores))
     if sampling.top_k is not None and sampling.top_k < kept.size:
         edge = np.partition(scores[kept], kept.size - sampling.top_k)[kept.size - sampling.top_k]
         kept = kept[scores[kept] >= edge]  # ties with the k-th stay: leaving one out would be arbitrary
     if sampling.top_p < 1:
-        order = kept[np.argsort(-scores[kept], kind="stable")]
-        mass = np.cumsum(np.exp(scores[order]))
+        weights = np.exp(scores[kept])
+        line = sampling.top_p * weights.sum()
         # the smallest set that holds top_p of the mass: the token that crosses the line belongs to it
-        count = int(np.searchsorted(mass, sampling.top_p * mass[-1])) + 1
-        kept = np.sort(order[:count])
-    # raw bits rather than Generator methods: NumPy promises that these never change between versions
-    bits = stream(seed, "token", step).bit_generator.random_raw(logits.size)[kept]
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1), neither end
-    gumbel = -np.log(-np.log(uniform))
-    return int(kept[np.argmax(scores[kept] + gumbel)])
+        for near in (_NEAR, math.inf):
+            # a full sort is dear; the likeliest few nearly always hold enough
+            head = np.flatnonzero(scores[kept] > -near)
+            order = head[np.argsort(-scores[kept[head]], kind="stable")]
+            mass = np.cumsum(weights[order])
+            if mass[-1] >= line:
+                break
+        kept = np.sort(kept[order[: int(np.searchsorted(mass, line)) + 1]])
+    return kept

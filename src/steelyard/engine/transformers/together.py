@@ -1,0 +1,122 @@
+"""All requests of a plan together, with shared prefixes: from rows to batches of responses, the work counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from steelyard.core.types import Batch, Likelihood
+from steelyard.engine.transformers import memory
+from steelyard.engine.transformers.answer import Engine, job_of, response
+from steelyard.engine.transformers.batching import Row
+from steelyard.engine.transformers.model import LanguageModel
+from steelyard.engine.transformers.reference import Passes
+from steelyard.engine.transformers.rows import Generated, Job
+from steelyard.engine.transformers.sampler import SharedSampler
+from steelyard.engine.transformers.shared import SharedScorer
+
+ROWS = 64  # texts under way: two CPU cores are saturated with so many (measured), and more only take memory
+_PACK = 2048  # tokens in a pack at most: with more, a forward pass gains nothing
+_LOGITS = 1 << 28  # logits of a pack at most: 1 GiB in float32
+_TIMED = 40_000  # tokens from which on the plain forward's rate is measured beside: it costs some 2 % then
+
+
+def budget(model: LanguageModel) -> int:
+    """Tokens in a pack: as many as memory holds with all that a forward pass makes, and no more than help.
+
+    A power of two, so that what is free at the moment does not change where packs are cut, unless it is very little.
+    """
+    room = memory.available(model.device)
+    most = min(_PACK, max(1, _LOGITS // model.vocabulary))
+    if room is not None:
+        most = min(most, max(16, room // 4 // model.bytes_per_token))
+    return 1 << (most.bit_length() - 1)
+
+
+def answer_together(
+    engine: Engine,
+    rows: Sequence[Row],
+    done: AbstractSet[str],
+    *,
+    batch_size: int | None,
+    cancelled: Callable[[], bool],
+) -> Iterator[Batch]:
+    """Answers rows that are not in `done`: likelihoods pack by pack, then texts as they end.
+
+    Args:
+        engine: whose network can share (`sharing.why_not`).
+        rows: of the whole plan, done or not, in any order.
+        done: request ids.
+        batch_size: texts under way at once at most; None takes 64, or what memory holds.
+        cancelled: asked between packs and between steps.
+    """
+    ordered = sorted(rows, key=lambda r: r.work.request_id)
+    scored = [r for r in ordered if isinstance(r.work.request, Likelihood)]
+    written = [(r, job) for r in ordered if (job := job_of(r)) is not None]
+    if any(r.work.request_id not in done for r in scored):
+        yield from _score(engine, scored, done, cancelled)
+    if any(r.work.request_id not in done for r, _ in written):
+        yield from _write(engine, written, done, batch_size or ROWS, cancelled)
+
+
+def _score(
+    engine: Engine, rows: Sequence[Row], done: AbstractSet[str], cancelled: Callable[[], bool]
+) -> Iterator[Batch]:
+    began = time.perf_counter()
+    model = engine.model
+    scorer = SharedScorer([r.tokens for r in rows], budget(model))
+    finished = {i for i, r in enumerate(rows) if r.work.request_id in done}
+    steps = scorer.run(model, finished)
+    rate = model.prefill_rate() if len(scorer.trie) >= _TIMED else None
+    count, nodes = Passes(), 0
+    began = time.perf_counter() if rate is not None else began
+    while not cancelled() and (step := next(steps, None)) is not None:
+        count, nodes = count + step.passes, nodes + step.nodes
+        if not step.results:
+            continue
+        yield Batch(
+            responses=tuple(
+                response(rows[i].work, one, engine.token_logprobs) for i, one in step.results.items()
+            ),
+            asked=sum(len(rows[i].tokens.ids) for i in step.results),
+            computed=count.computed,
+            trie=nodes,
+            scored=count.scored,
+            steps=count.steps,
+            seconds=time.perf_counter() - began,
+            peak_memory=memory.peak(model.device),
+            prefill_rate=rate,
+        )
+        count, nodes, began = Passes(), 0, time.perf_counter()
+
+
+def _write(
+    engine: Engine,
+    rows: Sequence[tuple[Row, Job]],
+    done: AbstractSet[str],
+    most: int,
+    cancelled: Callable[[], bool],
+) -> Iterator[Batch]:
+    began = time.perf_counter()
+    model = engine.model
+    sampler = SharedSampler([job for _, job in rows], budget(model), most)
+    finished = {i for i, (r, _) in enumerate(rows) if r.work.request_id in done}
+    for harvest in sampler.run(model, engine.tokenizer, finished, cancelled):
+        texts: list[Generated] = list(harvest.results.values())
+        new = sum(len(t.ids) for t in texts)
+        yield Batch(
+            responses=tuple(
+                response(rows[i][0].work, text, engine.token_logprobs) for i, text in harvest.results.items()
+            ),
+            asked=sum(len(rows[i][1].ids) for i in harvest.results) + new,
+            computed=harvest.passes.computed,
+            # a text's last token is chosen and never fed
+            trie=harvest.nodes + new - sum(bool(t.ids) for t in texts),
+            scored=harvest.passes.scored,
+            steps=harvest.passes.steps,
+            seconds=time.perf_counter() - began,
+            new_tokens=new,
+            peak_memory=memory.peak(model.device),
+        )
+        began = time.perf_counter()
