@@ -18,6 +18,7 @@ import time
 CASES = {
     "spin": {"OMP_WAIT_POLICY": "ACTIVE"},
     "library's default": {"GOMP_SPINCOUNT": "300000"},  # libgomp's own number; set, so that ours is not
+    "short spin": {"GOMP_SPINCOUNT": "10000"},  # what steelyard sets
     "sleep": {"OMP_WAIT_POLICY": "PASSIVE"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }

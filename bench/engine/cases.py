@@ -143,6 +143,7 @@ CASES: dict[str, Case] = {
             title="Cost against items, options, wordings and draws",
             module="bench.engine.growth",
         ),
+        Other(name="planning", title="Planning a million requests", module="bench.engine.planning"),
     )
 }
 """Every case by name, in the order in which they are run and shown."""

@@ -209,6 +209,41 @@ def test_row_11_asking_for_one_more_normalisation_changes_no_other():
     assert judge_choice(options, "none").value == 1.0
 
 
+def test_row_13_a_shared_prefix_that_covers_scored_tokens_truncates_no_log_probabilities(tiny):
+    """NVIDIA Model-Optimizer #1577: with its prefix cache on, the logits of cached context were cut off.
+
+    Here the text that is scored by one request is context of another, which ran before, or beside it.
+    """
+    whole = "Question: How many apples are left? Answer: 18 apples are left"
+    cuts = [8, 14, 23, 35, 43, 46, 53, 57]
+    requests = [Likelihood(whole[:a], whole[a:b]) for a in cuts for b in [*cuts, len(whole)] if a < b]
+    requests += [Likelihood("", whole), Likelihood(whole, "."), Likelihood(whole[:35], " 19")]
+    shared, plain = (
+        open_transformers(str(tiny), engine=engine, token_logprobs=True) for engine in ("shared", "plain")
+    )
+    tokens = [shared.encode(r) for r in requests]
+    work = {request_id(shared.identity, r, t): Work("", r, t) for r, t in zip(requests, tokens, strict=True)}
+    work = [replace(one, request_id=name) for name, one in work.items()]
+    dice = random.Random(0)
+    ends = _by_id(plain, work)
+    for done in (set(), {w.request_id for w in dice.sample(work, len(work) // 2)}):
+        got = _by_id(shared, work, done)
+        assert got.keys() == {w.request_id for w in work} - done
+        for one in work:
+            if one.request_id in done:
+                continue
+            response, want = got[one.request_id], ends[one.request_id]
+            length = len(one.tokens.ids) - one.tokens.start
+            assert len(response.token_logprobs) == response.n_tokens == length
+            assert response.token_logprobs == pytest.approx(want.token_logprobs, abs=1e-5)
+            assert response.logprob == pytest.approx(sum(want.token_logprobs), abs=1e-5 * length)
+    assert shared.sharing == ""
+
+
+def _by_id(backend, work, done=frozenset()):
+    return {r.request_id: r for b in backend.run(work, done, batch_size=None) for r in b.responses}
+
+
 def test_row_14_a_tie_earns_its_share_and_is_counted_and_scores_are_fp32(tiny):
     """LE #2007, helm PR #1494: ties went to the first option, or to the gold."""
     for place in range(3):
@@ -422,4 +457,4 @@ def test_row_29_the_first_scored_token_is_read_at_the_position_before_it(tiny):
 
 def test_every_row_of_the_list_is_here():
     rows = {int(name.split("_")[2]) for name in globals() if name.startswith("test_row_")}
-    assert rows == {1, 2, 3, 4, 6, 7, 8, 10, 11, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 29}
+    assert rows == {1, 2, 3, 4, 6, 7, 8, 10, 11, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 29}

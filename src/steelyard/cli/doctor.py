@@ -16,6 +16,8 @@ EXTRAS = {
     "hf": (("torch", "transformers", "tokenizers", "safetensors", "gguf"), "local models"),
     "hub": (("datasets", "huggingface_hub"), "benchmarks and models of the hub"),
     "server": (("httpx",), "models behind a server"),
+    "vllm": (("vllm",), "local models run by vLLM"),
+    "spread": (("accelerate",), "models larger than one GPU"),
     "report": (("altair", "vl_convert"), "plots in reports"),
 }
 

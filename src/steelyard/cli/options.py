@@ -61,7 +61,7 @@ FLAGS: tuple[tuple[str, Any, str, str], ...] = (
         "shared (default: what requests have in common is computed once) or plain (one at a time).",
     ),
     ("batch_size", int, _ENGINE, "Requests at once, at most. Default: the backend's own choice."),
-    ("device", str, _ENGINE, "auto, cpu, cuda, ..."),
+    ("device", str, _ENGINE, "auto, cpu, cuda, ...; spread: over all GPUs."),
     ("dtype", str, _ENGINE, "float32 (default), bfloat16, float16."),
     ("max_length", int, _ENGINE, "Context length. Default: the model's own."),
     ("threads", int, _ENGINE, "CPU threads."),

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +85,7 @@ def cut(trie: Trie, budget: int) -> list[Pack]:
     while nodes - edges[-1] > budget:
         edges.append(_edge(trie, edges[-1] + budget - budget // 4, edges[-1] + budget))
     edges.append(nodes)
-    return [_pack(trie, a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [_pack(trie, a, b) for a, b in pairwise(edges) if b > a]
 
 
 def _edge(trie: Trie, low: int, high: int) -> int:
@@ -220,23 +221,20 @@ def _own(local: _Local) -> list[Tile]:
 def _group(local: _Local, cost: list[int], first: int, last: int) -> tuple[list[tuple[int, int, bool]], int]:
     """The siblings from segment `first` on, alone or several in one square: (first, last, whether a square)."""
     groups: list[tuple[int, int, bool]] = []
-    total = 0
+    prices: list[int] = []
     s = first
     while s < last:
         size = local.end[s] - local.start[s]
-        price = cost[s]
         if groups:
-            head, _, _ = groups[-1]
+            head = groups[-1][0]
             joint = local.end[s] - local.start[head]
+            square = CALL + joint * joint
             # the first condition keeps a row of tiny subtrees from growing one huge, nearly empty square
-            if (joint - size) ** 2 < CALL and CALL + joint * joint < group_price + price:
-                total += CALL + joint * joint - group_price
-                group_price = CALL + joint * joint
-                groups[-1] = (head, s, True)
+            if (joint - size) ** 2 < CALL and square < prices[-1] + cost[s]:
+                groups[-1], prices[-1] = (head, s, True), square
                 s = local.next[s]
                 continue
         groups.append((s, s, False))
-        group_price = price
-        total += price
+        prices.append(cost[s])
         s = local.next[s]
-    return groups, total
+    return groups, sum(prices)

@@ -94,6 +94,9 @@ class Trie:
 def build(sequences: Sequence[Sequence[int]]) -> Trie:
     """The trie of some token sequences, each taken whole.
 
+    Raises:
+        InputError: a sequence is no list of token ids in 0 .. 2^31 - 1.
+
     >>> trie = build([(1, 2, 3), (1, 2, 4), (1, 2)])
     >>> trie.tokens.tolist(), trie.last.tolist(), trie.depth.tolist()
     ([1, 2, 3, 4], [2, 3, 1], [0, 2, 2])
@@ -102,7 +105,7 @@ def build(sequences: Sequence[Sequence[int]]) -> Trie:
     parts: list[Ids] = []
     rows = np.full((len(sequences), 1), -1, dtype=np.int64)
     for row, sequence in enumerate(sequences):
-        tokens = np.asarray(sequence, dtype=np.int32)
+        tokens = _tokens(sequence, f"Sequence {row}")
         key = tokens.tobytes()
         if key not in place:
             place[key] = len(parts)
@@ -127,10 +130,13 @@ def build_parts(parts: Sequence[npt.ArrayLike], rows: npt.ArrayLike) -> Trie:
     >>> trie.tokens.tolist(), trie.last.tolist()
     ([1, 2, 3], [2, 1])
     """
-    arrays = [_tokens(part, i) for i, part in enumerate(parts)]
-    table = np.asarray(rows, dtype=np.int64)
-    if table.ndim != 2:
-        raise InputError(f"rows must have the shape (requests, parts per request), got {table.shape}.")
+    arrays = [_tokens(part, f"Part {i}") for i, part in enumerate(parts)]
+    given = np.asarray(rows)
+    if given.ndim != 2:
+        raise InputError(f"rows must have the shape (requests, parts per request), got {given.shape}.")
+    if given.size and given.dtype.kind not in "iu":
+        raise InputError(f"rows must hold whole numbers, indices of parts or -1; got {given.dtype}.")
+    table = given.astype(np.int64)
     if table.size and (table.min() < -1 or table.max() >= len(arrays)):
         raise InputError(
             f"rows holds indices from {table.min()} to {table.max()}; there are {len(arrays)} parts, and -1 is none."
@@ -149,16 +155,16 @@ def build_parts(parts: Sequence[npt.ArrayLike], rows: npt.ArrayLike) -> Trie:
 
 
 # ------------------------------------------------------------------------------------------- a prefix code
-def _tokens(part: npt.ArrayLike, index: int) -> Ids:
+def _tokens(part: npt.ArrayLike, name: str) -> Ids:
     array = np.asarray(part)
     if array.size == 0:
         return np.empty(0, dtype=np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"Part {index} must be a list of token ids; got {array.dtype} of shape {array.shape}."
-        )
+        raise InputError(f"{name} must be a list of token ids; got {array.dtype} of shape {array.shape}.")
     if array.min() < 0 or array.max() > np.iinfo(np.int32).max:
-        raise InputError(f"Part {index} holds token ids from {array.min()} to {array.max()}; 0 is the least.")
+        raise InputError(
+            f"{name} holds token ids from {array.min()} to {array.max()}; they go from 0 to 2^31 - 1."
+        )
     return array.astype(np.int32, copy=False)
 
 
@@ -292,11 +298,16 @@ def _from_shared(arrays: list[Ids], lengths: Ints, ranked: Ints, shared: Ints, t
     run = np.searchsorted(begin, start, side="right") - 1
     depth = shared[run] + start - begin[run]
     above = np.where(start == begin[run], parent[run], start - 1)
+    # a run that goes on where another one ends, alone, is no branch
+    _, which, children = np.unique(above, return_inverse=True, return_counts=True)
+    branch = (above < 0) | (children[which] > 1)
+    start, depth, above = start[branch], depth[branch], above[branch]
     return Trie(tokens, start, depth, above, _ends(start, depth, int(ends[-1])), ends - 1)
 
 
 def _fresh_tokens(arrays: list[Ids], lengths: Ints, ranked: Ints, shared: Ints) -> Iterable[Ids]:
-    for row, skip in zip(ranked.tolist(), shared.tolist(), strict=True):
+    for row, known in zip(ranked.tolist(), shared.tolist(), strict=True):
+        skip = known
         for atom in row:
             if atom < 0:
                 break

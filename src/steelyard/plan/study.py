@@ -60,7 +60,7 @@ class Study(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Models = Field(
-        min_length=1, description="smollm2, hf:org/name[@revision], a folder, server:URL#model"
+        min_length=1, description="smollm2, hf:org/name[@revision], a folder, server:URL#model; vllm: before a local one"
     )
     tasks: Names = Field(min_length=1, description="benchmarks, groups (arc, mini) or own .toml files")
     forms: Names = Field(default=("nlg", "mc_rnd", "ll"), min_length=1, description="how each item is asked")
@@ -94,7 +94,7 @@ class Study(BaseModel):
     batch_size: int | None = Field(
         default=None, ge=1, description="requests at once; none: the backend's own"
     )
-    device: str = Field(default="auto", description="cpu, cuda, ...")
+    device: str = Field(default="auto", description="auto, cpu, cuda, ...; spread: over all GPUs")
     dtype: str = Field(default="float32", description="of weights and activations; scores are always fp32")
     max_length: int | None = Field(default=None, ge=8, description="context length; none: the model's own")
     threads: int | None = Field(default=None, ge=1, description="CPU threads")

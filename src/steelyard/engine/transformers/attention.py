@@ -123,17 +123,17 @@ def register() -> None:
 def attending(net: Any, how: Attend) -> Iterator[None]:  # noqa: ANN401  a network of an untyped library
     """Within the ``with``, the layers of a network attend as `how` does; afterwards as before."""
     config = net.config
-    before = config._attn_implementation
+    before = config._attn_implementation  # noqa: SLF001  the library's switch has no public setter that is cheap
     token = _current.set(how)
-    config._attn_implementation = NAME
+    config._attn_implementation = NAME  # noqa: SLF001
     try:
         yield
     finally:
-        config._attn_implementation = before
+        config._attn_implementation = before  # noqa: SLF001
         _current.reset(token)
 
 
-def _interface(
+def _interface(  # noqa: PLR0917  the library calls it so
     module: Any,  # noqa: ANN401
     query: torch.Tensor,
     key: torch.Tensor,
@@ -212,7 +212,7 @@ class PackPass:
         self.positions = trie.positions(pack.first, pack.last)
         self._steps = list(ordered(tiles(trie, pack), len(pack)))
         self._mixed = any(mixed for _, _, mixed in self._steps)
-        self._masks: dict[tuple[int, int | None], Mask | bool] = {}
+        self._masks: dict[tuple[int, int | None, torch.device], Mask | bool] = {}
 
     def attend(self, layer: int, call: Call) -> torch.Tensor:
         """See `Attend`."""
@@ -239,7 +239,7 @@ class PackPass:
 
     def _mask(self, number: int, tile: Tile, call: Call) -> Mask | bool:
         """What the tile's queries see: True all of it (as its kind says), False nothing, or a mask."""
-        key = (number, call.window)
+        key = (number, call.window, call.query.device)
         if key not in self._masks:
             self._masks[key] = self._make_mask(tile, call)
         return self._masks[key]
@@ -344,7 +344,8 @@ def attention(
     Args:
         call: scale and soft cap.
         query: shape (1, heads, m, width).
-        key: shape (1, key heads, n, width); value: with its own width.
+        key: shape (1, key heads, n, width).
+        value: shape (1, key heads, n, value width).
         mask: of (m, n); None where all keys are seen.
         causal: query i sees keys 0 .. i; not together with a mask.
 
@@ -375,7 +376,9 @@ def kernel(
 
     Args:
         call: scale and soft cap.
-        q: shape (batch, heads, m, width). k: (batch, heads, n, width). v: with its own width.
+        q: shape (batch, heads, m, width).
+        k: shape (batch, heads, n, width).
+        v: shape (batch, heads, n, value width).
         mask: None where all keys are seen.
         causal: query i sees keys 0 .. i; not together with a mask.
     """
@@ -386,7 +389,8 @@ def kernel(
     bias = None
     if mask is not None:
         bias = mask.bias.to(q.dtype).expand(-1, -1, q.shape[2], -1)
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+    # the operator behind the public call, which keeps the log-sum-exp to itself
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(  # noqa: SLF001
         q, k, v, 0.0, causal, attn_mask=bias, scale=call.scale
     )
     if mask is not None and mask.nothing is not None:

@@ -25,6 +25,7 @@ from steelyard.engine.tokens import encode_pair, encode_prompt
 from steelyard.engine.transformers.answer import Engine, answer, failed
 from steelyard.engine.transformers.batching import Row, cut
 from steelyard.engine.transformers.files import digest_files
+from steelyard.engine.transformers.lean import lighten
 from steelyard.engine.transformers.memory import free_memory, out_of_memory
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.resolve import Checkpoint, resolve
@@ -219,6 +220,8 @@ class TransformersBackend:
             return []
         if self._sharing is None:
             self._sharing = why_not(self.model)
+            if not self._sharing:
+                lighten(self.model.load())
         return [] if self._sharing else [row for row in rows if not self._beyond(row)]
 
     def _beyond(self, row: Row) -> bool:
@@ -309,10 +312,11 @@ class TransformersBackend:
 
 
 def _let_threads_sleep() -> None:
-    """Makes OpenMP's threads sleep while they wait, unless torch is loaded or the user has a word on it.
+    """Makes OpenMP's threads sleep soon while they wait, unless torch is loaded or the user has a word on it.
 
-    By default they spin. On a machine whose cores are shared they then take the very core that the thread they
-    wait for needs, and a model runs several times slower with two threads than with one (bench/threads.py).
+    By default they spin for long. On a machine whose cores are shared they then take the very core that the thread
+    they wait for needs, and a model runs several times slower with two threads than with one. To sleep at once
+    costs more than many a small operation takes. So they spin for some tens of microseconds (bench/threads.py).
     """
     if "torch" not in sys.modules and not _THREADS.intersection(os.environ):
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read once, when torch loads the OpenMP library
+        os.environ["GOMP_SPINCOUNT"] = "10000"  # read once, when torch loads the OpenMP library

@@ -109,6 +109,15 @@ class Pages:
                 keys[target] = keys[source]
                 values[target] = values[source]
 
+    def shrink(self, slots: int) -> None:
+        """Keeps the first slots only, and frees the others."""
+        import torch
+
+        self._slots = slots
+        with torch.inference_mode():
+            for layer, (keys, values) in self._layers.items():
+                self._layers[layer] = (keys[:slots].clone(), values[:slots].clone())
+
     def _grown(self, old: torch.Tensor | None, like: torch.Tensor, pages: int) -> torch.Tensor:
         # zeros, since a masked place is multiplied by zero and must not hold a NaN
         new = like.new_zeros((self._slots, pages, like.shape[1], PAGE, like.shape[3]))
@@ -131,6 +140,33 @@ class Standing:
     prompt: tuple[Piece, ...]
     read: int
     written: int
+
+
+def _wide(lse: torch.Tensor) -> torch.Tensor:
+    """Log-sum-exps in a precision in which a row's place does not matter.
+
+    On a CPU the last few of a range are computed by other code than the rest (scalar, not vectorised), which gives
+    other last bits: a row at the end of a batch would differ from the same row in its middle. In float64 these bits
+    are far behind what float32 keeps.
+    """
+    return lse.double() if lse.device.type == "cpu" else lse
+
+
+class _Merged(Merged):
+    """`Merged` for rows that may stand anywhere."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call, filled=False)
+        self._lse = _wide(self._lse)
+
+    def merge(self, rows: tuple[int, int], out: torch.Tensor, lse: torch.Tensor) -> None:
+        """As `Merged.add` of queries that are not fresh."""
+        import torch
+
+        before, more = self._lse[:, :, slice(*rows)], _wide(lse)
+        weight = torch.sigmoid(more - before).float()
+        self._out[:, :, slice(*rows)].lerp_(out.float(), weight.unsqueeze(-1))
+        torch.logaddexp(before, more, out=before)
 
 
 class DecodePass:
@@ -165,17 +201,19 @@ class DecodePass:
         self._inverse = torch.argsort(slots)
         self._in_place = bool((slots == torch.arange(width, device=device)).all())
         self._shared = list(_shared(rows))
-        self._own: dict[int | None, Mask] = {}
-        self._near: dict[tuple[int, int], Mask | bool] = {}
+        # by device, since a model may be spread over several
+        self._there: dict[torch.device, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+        self._own: dict[tuple[int | None, torch.device], Mask] = {}
+        self._near: dict[tuple[int, int, torch.device], Mask | bool] = {}
 
     def attend(self, layer: int, call: Call) -> torch.Tensor:
         """See `attention.Attend`."""
-        merged = Merged(call, filled=False)
+        merged = _Merged(call)
         for number, (first, last, piece) in enumerate(self._shared):
             # a window of a multiple of rows; what it computes for rows outside of the range is left
             size = -(-(last - first) // ROWS) * ROWS
             begin = min(first, self._width - size)
-            seen = self._seen(number, piece, (begin, begin + size), call.window)
+            seen = self._seen(number, piece, (begin, begin + size), call)
             if seen is False:
                 continue
             keys, values = self._prompts[piece.pack][layer]
@@ -187,9 +225,10 @@ class DecodePass:
                 None if seen is True else seen,
             )
             inside = slice(first - begin, last - begin)
-            merged.add((first, last), out[:, :, inside], lse[:, :, inside], fresh=False)
-        self._pages.write(layer, self._slots, self._lengths, self._many, call)
-        merged.add((0, self._width), *self._written(layer, call), fresh=False)
+            merged.merge((first, last), out[:, :, inside], lse[:, :, inside])
+        slots, lengths, _ = self._places(call.key.device)
+        self._pages.write(layer, slots, lengths, self._many, call)
+        merged.merge((0, self._width), *self._written(layer, call))
         return merged.result()
 
     def _written(self, layer: int, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
@@ -201,48 +240,61 @@ class DecodePass:
         groups = heads // key_heads
         padded = -(-groups // _GROUPS) * _GROUPS
         query = call.query.new_zeros((width, key_heads, padded, size))
-        ordered = call.query if self._in_place else call.query[:, :, self._inverse]
+        slots, _, inverse = self._places(call.query.device)
+        ordered = call.query if self._in_place else call.query[:, :, inverse]
         query[:, :, :groups] = ordered.view(key_heads, groups, width, size).permute(2, 0, 1, 3)
         keys, values = (t.flatten(0, 1) for t in self._pages.read(layer, width, self._many))
         many = self._many
         if many > 1:
             query = query.unsqueeze(1).expand(-1, many, -1, -1, -1).flatten(0, 1)
-        out, lse = kernel(call, query, keys, values, self._mask(call.window), causal=False)
+        out, lse = kernel(call, query, keys, values, self._mask(call.window, call.query.device), causal=False)
         out, lse = out[:, :, :groups], lse[:, :, :groups]
         if many > 1:
-            out, lse = out.unflatten(0, (width, many)).float(), lse.unflatten(0, (width, many))
+            out, lse = out.unflatten(0, (width, many)).float(), _wide(lse).unflatten(0, (width, many))
             # page by page, so that a page that a row does not have changes nothing
             whole, total = out[:, 0], lse[:, 0]
             for page in range(1, many):
-                whole = torch.lerp(whole, out[:, page], torch.sigmoid(lse[:, page] - total).unsqueeze(-1))
+                whole = torch.lerp(
+                    whole, out[:, page], torch.sigmoid(lse[:, page] - total).float().unsqueeze(-1)
+                )
                 total = torch.logaddexp(total, lse[:, page])
             out, lse = whole, total
         if not self._in_place:
-            out, lse = out[self._slots], lse[self._slots]
+            out, lse = out[slots], lse[slots]
         return out.permute(2, 1, 0, 3), lse.permute(2, 1, 0)
 
-    def _mask(self, window: int | None) -> Mask:
+    def _mask(self, window: int | None, device: torch.device) -> Mask:
         """Which places of each page are written (and near enough): shape (slots * pages, 1, 1, PAGE), by slot."""
         import torch
 
-        if window not in self._own:
-            lengths = self._lengths[self._inverse][:, None]
+        key = (window, device)
+        if key not in self._own:
+            _, lengths, inverse = self._places(device)
+            lengths = lengths[inverse][:, None]
             places = torch.arange(self._many * PAGE, device=lengths.device)
             seen = places <= lengths
             if window is not None:
                 seen &= lengths - places < window
-            self._own[window] = Mask(seen.view(-1, 1, 1, PAGE))
-        return self._own[window]
+            self._own[key] = Mask(seen.view(-1, 1, 1, PAGE))
+        return self._own[key]
 
-    def _seen(self, number: int, piece: Piece, rows: tuple[int, int], window: int | None) -> Mask | bool:
+    def _places(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Slots and lengths by row, and the row of each slot, on a layer's own device."""
+        if device not in self._there:
+            slots, lengths, inverse = self._slots, self._lengths, self._inverse
+            self._there[device] = (slots.to(device), lengths.to(device), inverse.to(device))
+        return self._there[device]
+
+    def _seen(self, number: int, piece: Piece, rows: tuple[int, int], call: Call) -> Mask | bool:
         """Which keys of a piece are in the window of which row; True for all, False for none."""
         import torch
 
+        window = call.window
         if window is None:
             return True
-        key = (number, window)
+        key = (number, window, call.query.device)
         if key not in self._near:
-            positions = self.positions[rows[0] : rows[1], None]
+            positions = self.positions[rows[0] : rows[1], None].to(call.query.device)
             keys = torch.arange(
                 piece.position, piece.position + piece.last - piece.first, device=positions.device
             )

@@ -68,6 +68,6 @@ def _cgroup() -> int | None:
         limit = (_CGROUP / "memory.max").read_text("ascii").strip()
         used = int((_CGROUP / "memory.current").read_text("ascii"))
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines())
+        return None if limit == "max" else max(0, int(limit) - used + int(stat.get("inactive_file", 0)))
     except (OSError, ValueError):
         return None
-    return None if limit == "max" else max(0, int(limit) - used + int(stat.get("inactive_file", 0)))

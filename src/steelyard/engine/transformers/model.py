@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,8 @@ class LanguageModel:
 
     Args:
         checkpoint: where its files are.
-        device: "auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1", ...
+        device: "auto" (CUDA where there is one, else CPU), "cpu", "cuda", "cuda:1", ..., or "spread": over all
+            GPUs and then the CPU, layer by layer, by the package accelerate, for a model larger than one GPU.
         dtype: of the weights and of the computation; log-probabilities are made in float32 or wider anyway.
         threads: CPU threads of the whole process; None leaves them alone.
         cache: where what the library makes of the configuration is remembered; None asks it each time.
@@ -55,8 +57,8 @@ class LanguageModel:
     ) -> None:
         if dtype not in DTYPES:
             raise UnknownNameError("dtype", dtype, DTYPES)
-        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device):
-            raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:N", "mps"])
+        if not re.fullmatch(r"auto|cpu|mps|spread|cuda(:\d+)?", device):
+            raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:N", "mps", "spread"])
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, got {threads}.")
         self.checkpoint, self.dtype = checkpoint, dtype
@@ -107,10 +109,10 @@ class LanguageModel:
 
     @property
     def device(self) -> str:
-        """The device that "auto" stands for."""
+        """The device that "auto" stands for, and where a spread model takes its input."""
         import torch
 
-        if self._device != "auto":
+        if self._device not in {"auto", "spread"}:
             return self._device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -128,6 +130,8 @@ class LanguageModel:
         if self._threads is not None:
             torch.set_num_threads(self._threads)
         name = self.checkpoint.name
+        if self._device == "spread" and find_spec("accelerate") is None:
+            raise missing_package("accelerate", "spread", "A model spread over devices")
         _ = self.checkpoint.weights  # refuses pickles with a message of ours
         try:
             with _no_bars():
@@ -138,8 +142,9 @@ class LanguageModel:
                     trust_remote_code=False,
                     local_files_only=True,
                     output_loading_info=True,
+                    **({"device_map": "auto"} if self._device == "spread" else {}),
                 )
-            net = net.to(self.device).eval()
+            net = (net if self._device == "spread" else net.to(self.device)).eval()
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
             raise BackendError(f"The weights of {name!r} cannot be loaded: {error}") from error
         wrong = [*said["missing_keys"], *said["mismatched_keys"]]
@@ -215,7 +220,8 @@ class LanguageModel:
         """Next-token logits at chosen places of a pack: tokens of several texts in one row.
 
         Args:
-            ids: shape (new,), int64. positions: shape (new,), each token's own.
+            ids: shape (new,), int64.
+            positions: shape (new,), each token's own.
             columns: shape (n,), int64: places in the pack; none gives no logits, and runs the layers all the same.
             how: what the layers do where they attend; see `attention`.
 
@@ -256,7 +262,7 @@ class LanguageModel:
         self.logits(ids, torch.ones_like(ids), torch.arange(2, device=self.device), last)
         if self.device.startswith("cuda"):
             torch.cuda.synchronize()
-        return ids.numel() / (time.perf_counter() - began)
+        return float(ids.numel() / (time.perf_counter() - began))
 
     @property
     def bytes_per_token(self) -> int:

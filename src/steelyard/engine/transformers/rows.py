@@ -21,6 +21,8 @@ from steelyard.engine.transformers.tokenizer import LocalTokenizer
 if TYPE_CHECKING:
     import torch
 
+_MANY = 1 << 16  # logits from which on threads bring more than they cost
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -129,7 +131,8 @@ def choose(logits: torch.Tensor, rows: Sequence[Running]) -> list[int | None]:
         assert row.job.seed is not None  # noqa: S101  of `sampled`
         return draw(numbers[i], row.job.sampling, row.job.seed, len(row.ids))
 
-    for i, token in zip(drawn, _in_threads(one, drawn), strict=True):
+    found = _in_threads(one, drawn) if logits.numel() > _MANY else [one(i) for i in drawn]
+    for i, token in zip(drawn, found, strict=True):
         tokens[i] = token
     return tokens
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steelyard.engine.packs import cut, needed, split
+from steelyard.engine.packs import Pack, cut, needed, split
 from steelyard.engine.transformers.attention import Held
 from steelyard.engine.transformers.decode import (
+    PAGE,
     ROWS,
     DecodePass,
     Pages,
@@ -24,7 +25,7 @@ from steelyard.engine.transformers.decode import (
     Standing,
     pieces,
 )
-from steelyard.engine.transformers.memory import free_memory, out_of_memory
+from steelyard.engine.transformers.memory import available, free_memory, out_of_memory
 from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.reference import Passes
 from steelyard.engine.transformers.rows import Generated, Job, Running, begin, choose
@@ -79,7 +80,8 @@ class SharedSampler:
     Args:
         jobs: not empty.
         budget: tokens of prompts read at once at most.
-        rows: texts under way at once at most; rounded up to a multiple of 8.
+        rows: texts under way at once at most; rounded up to a multiple of 8. There are fewer where half of the
+            free memory would not hold the keys and values of so many texts of the greatest length.
     """
 
     def __init__(self, jobs: Sequence[Job], budget: int, rows: int) -> None:
@@ -105,8 +107,13 @@ class SharedSampler:
         run = _Run(self, model, tokenizer, set(done))
         while run.going:
             if cancelled():
-                return
-            run.step()
+                break
+            try:
+                run.step()
+            except Exception:
+                if run.ended:
+                    yield run.harvest()
+                raise
             if len(run.ended) >= _TOGETHER or not run.going:
                 yield run.harvest()
         if run.ended:
@@ -122,7 +129,7 @@ class _Run:
         self._plan, self._model, self._tokenizer = plan, model, tokenizer
         self._jobs, self._trie = plan._jobs, plan.trie  # noqa: SLF001
         self._packs = list(plan._packs)  # noqa: SLF001
-        self._slots = plan._slots  # noqa: SLF001
+        self._slots = self._room = plan._slots  # noqa: SLF001  rows, and rows that memory is known to hold
         self._waiting = [j for j in plan._order if j not in done]  # noqa: SLF001
         self._waiting.reverse()  # the next one is the last
         edges = np.array([p.last for p in self._packs])
@@ -134,6 +141,8 @@ class _Run:
         self._pages = Pages(self._slots)
         self._rows: list[_Row] = []
         self._shrinks = self._slots > ROWS and steady(model.load(), list(range(ROWS, self._slots + 1, ROWS)))
+        self._parts: list[Pack] = []  # of the pack that is being read
+        self._measured = False
         self._count = _Count()
         self.ended: dict[int, Generated] = {}
 
@@ -150,10 +159,14 @@ class _Run:
         return Harvest(taken, passes, c.nodes)
 
     def step(self) -> None:
-        """Rows enter as there is room, then all take one token."""
-        while self._waiting and len(self._rows) < self._slots:
-            self._enter()
-        if not self._rows:
+        """A row enters where there is room, else all take one token."""
+        if self._waiting and len(self._rows) < self._room:
+            try:
+                self._enter()
+            except Exception as error:
+                if not out_of_memory(error) or not self._rows:
+                    raise
+                self._room = len(self._rows)  # its prompt does not fit beside theirs
             return
         try:
             tokens = self._decode()
@@ -174,11 +187,12 @@ class _Run:
         """The next job: its prompt is read if it is not, and its first token chosen."""
         job = self._waiting[-1]
         while self._unread and self._unread[0] <= self._home[job]:
-            self._read(self._unread.pop(0))
-        self._waiting.pop()
+            self._read(self._unread[0])
+            del self._unread[0]
         node = int(self._trie.last[job])
         row = _Row(job, begin(self._jobs[job], self._model, self._tokenizer), self._pieces(node))
         (token,) = choose(self._prompts.logits[node][None], [row.text])
+        self._waiting.pop()
         row.text.take(token)
         if row.text.finish is not None:
             self.ended[job] = row.text.result()
@@ -194,10 +208,11 @@ class _Run:
         """Reads a pack of prompts."""
         import torch
 
-        parts = [self._packs[index]]
+        # an attempt that memory was too small for goes on where it ended: what is held has moved on
+        parts = self._parts = self._parts or [self._packs[index]]
         ends = np.unique(self._trie.last)
         while parts:
-            pack = parts.pop(0)
+            pack = parts[0]
             places = ends[(ends >= pack.first) & (ends < pack.last)]
             how = PromptPass(self._trie, pack, self._held)
             device = self._model.device
@@ -217,9 +232,10 @@ class _Run:
                 self._keep(index, how.kept)
                 self._prompts.logits.update(zip(places.tolist(), logits, strict=True))
                 self._add(len(pack), len(places), len(pack))
+                del parts[0]
                 continue
             free_memory()
-            parts[:0] = split(self._trie, pack)
+            parts[:1] = split(self._trie, pack)
 
     def _keep(self, index: int, kept: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
         import torch
@@ -231,6 +247,20 @@ class _Run:
                 for n, (k, v) in kept.items()
             }
         self._prompts.kept[index] = kept
+        if not self._measured:
+            self._measured = True
+            self._bound(kept)
+
+    def _bound(self, kept: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Fewer rows, where half of what is free does not hold what they may write."""
+        free = available(self._model.device)
+        if free is None:
+            return
+        token = sum(t.shape[1] * t.shape[3] * t.element_size() for pair in kept.values() for t in pair)
+        longest = max(self._jobs[j].limit for j in self._home)
+        fit = free // 2 // (token * -(-longest // PAGE) * PAGE)
+        self._slots = self._room = min(self._slots, max(ROWS, fit // ROWS * ROWS))
+        self._pages.shrink(self._slots)
 
     # ------------------------------------------------------------------------------------------------- decoding
     def _decode(self) -> list[int | None]:
@@ -277,12 +307,14 @@ class _Run:
                 row.slot = target
 
     def _give_way(self) -> None:
-        """Half of the rows begin anew later; there are fewer slots from now on."""
-        self._slots = max(ROWS, len(self._rows) // 2 // ROWS * ROWS)
-        back = self._rows[max(1, len(self._rows) // 2) :]
-        self._rows = self._rows[: -len(back)]
+        """Half of the rows begin anew later; there are fewer from now on."""
+        self._room = len(self._rows) // 2
+        back = self._rows[self._room :]
+        self._rows = self._rows[: self._room]
         self._waiting += sorted((r.job for r in back), key=lambda j: (-self._trie.last[j], -j))
         self._close_up()
+        self._slots = -(-self._room // ROWS) * ROWS
+        self._pages.shrink(self._slots)
 
     def _forget(self) -> None:
         """Drops packs and logits that no row, and no job to come, needs."""

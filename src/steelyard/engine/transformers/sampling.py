@@ -12,6 +12,8 @@ from steelyard.core.types import Sampling
 
 _NEAR = 12.0  # scores below the best by more than this are looked at by their bits first
 _FEW = 256  # so few tokens are computed at once
+_LEVELS = 1024  # into which scores are rounded before a sort
+_REACH = 32.0  # nats below the best, from where on all is one level
 
 
 def check(sampling: Sampling, seed: int | None) -> str | None:
@@ -71,7 +73,7 @@ def draw(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: 
         return _best(
             logits, peak, sampling.temperature, np.arange(logits.size) if kept is None else kept, bits
         )
-    edge = np.uint64(math.floor((1 - least) * 2.0**53) - 2) << np.uint64(11)
+    edge = np.uint64(math.floor((1 - least) * 2.0**52) - 2) << np.uint64(12)
     lucky = bits >= edge
     wanted = near | lucky
     tokens = np.flatnonzero(wanted) if kept is None else kept[wanted[kept]]
@@ -95,7 +97,8 @@ def _scores(
     logits: npt.NDArray[np.floating], peak: np.floating, temperature: float
 ) -> npt.NDArray[np.float64]:
     # the maximum goes first, so that a tiny temperature gives -inf, never an overflow to inf - inf
-    return (logits.astype(np.float64) - np.float64(peak)) / temperature
+    with np.errstate(over="ignore"):
+        return (logits.astype(np.float64) - np.float64(peak)) / temperature
 
 
 def _numbers(
@@ -106,7 +109,8 @@ def _numbers(
     bits: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.float64]:
     """Score plus Gumbel number of some tokens."""
-    uniform = ((bits[tokens] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1), neither end
+    # 52 bits: the half of a 53-bit number is rounded away, and the largest would become 1, whose number is infinite
+    uniform = ((bits[tokens] >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # in (0, 1), neither end
     return _scores(logits[tokens], peak, temperature) - np.log(-np.log(uniform))
 
 
@@ -127,15 +131,27 @@ def _filtered(scores: npt.NDArray[np.float64], sampling: Sampling) -> npt.NDArra
         edge = np.partition(scores[kept], kept.size - sampling.top_k)[kept.size - sampling.top_k]
         kept = kept[scores[kept] >= edge]  # ties with the k-th stay: leaving one out would be arbitrary
     if sampling.top_p < 1:
-        weights = np.exp(scores[kept])
-        line = sampling.top_p * weights.sum()
-        # the smallest set that holds top_p of the mass: the token that crosses the line belongs to it
-        for near in (_NEAR, math.inf):
-            # a full sort is dear; the likeliest few nearly always hold enough
-            head = np.flatnonzero(scores[kept] > -near)
-            order = head[np.argsort(-scores[kept[head]], kind="stable")]
-            mass = np.cumsum(weights[order])
-            if mass[-1] >= line:
-                break
-        kept = np.sort(kept[order[: int(np.searchsorted(mass, line)) + 1]])
+        kept = kept[_nucleus(scores[kept], sampling.top_p)]
     return kept
+
+
+def _nucleus(scores: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[np.bool_]:
+    """The smallest set that holds top_p of the mass; the token that crosses the line belongs to it.
+
+    A sort of all would cost more than everything else in a draw. Scores are rounded to levels, whose masses say in
+    which level the line is crossed; only that level is sorted.
+    """
+    weights = np.exp(scores)
+    line = top_p * weights.sum()
+    reach = min(max(float(-scores.min()), 1e-6), _REACH)
+    level = (np.maximum(scores, -reach) * (-_LEVELS / reach)).astype(np.int64)
+    mass = np.bincount(level, weights).cumsum()
+    # sums in another order can end an ulp below the line
+    edge = min(int(np.searchsorted(mass, line)), len(mass) - 1)
+    crossing = np.flatnonzero(level == edge)
+    order = crossing[np.argsort(-scores[crossing], kind="stable")]
+    before = mass[edge - 1] if edge else 0.0
+    taken = int(np.searchsorted(before + np.cumsum(weights[order]), line)) + 1
+    inside = level < edge
+    inside[order[:taken]] = True
+    return inside

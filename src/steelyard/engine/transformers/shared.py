@@ -184,7 +184,8 @@ def token_logprobs(
 
     Args:
         logits: shape (places, vocabulary), float32.
-        rows: shape (n,): which place. targets: shape (n,): which token.
+        rows: shape (n,): which place.
+        targets: shape (n,): which token.
     """
     import torch
 

@@ -9,18 +9,31 @@ does not hold, the number of rows stays what the plan made it, and the places of
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import torch
 
 
+_KNOWN: WeakKeyDictionary[Any, dict[tuple[int, ...], bool]] = WeakKeyDictionary()
+
+
 def steady(net: Any, sizes: list[int]) -> bool:  # noqa: ANN401  a network of an untyped library
     """Whether every kind of matrix layer gives each row the same bits at all these row counts, in any place.
+
+    Tried once for a network and the same row counts; it takes about a second.
 
     Args:
         net: loaded. One layer of each shape is tried, with its own weights.
         sizes: row counts, ascending.
     """
+    known = _KNOWN.setdefault(net, {})
+    if tuple(sizes) not in known:
+        known[tuple(sizes)] = _tried(net, sizes)
+    return known[tuple(sizes)]
+
+
+def _tried(net: Any, sizes: list[int]) -> bool:  # noqa: ANN401
     import torch
 
     generator = torch.Generator().manual_seed(0)

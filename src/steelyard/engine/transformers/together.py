@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from steelyard.core.types import Batch, Likelihood
+from steelyard.core.types import Batch, Finish, Likelihood
 from steelyard.engine.transformers import memory
 from steelyard.engine.transformers.answer import Engine, job_of, response
 from steelyard.engine.transformers.batching import Row
+from steelyard.engine.transformers.generate import generate
 from steelyard.engine.transformers.model import LanguageModel
-from steelyard.engine.transformers.reference import Passes
+from steelyard.engine.transformers.reference import Passes, score
 from steelyard.engine.transformers.rows import Generated, Job
 from steelyard.engine.transformers.sampler import SharedSampler
 from steelyard.engine.transformers.shared import SharedScorer
@@ -75,11 +77,14 @@ def _score(
         count, nodes = count + step.passes, nodes + step.nodes
         if not step.results:
             continue
+        results = dict(step.results)
+        for i in [i for i, one in results.items() if not math.isfinite(one.logprob)]:
+            # a text whose numbers overflow spoils those that stand in its row: zero times NaN is NaN, mask or not
+            (results[i],), passes = score(model, [rows[i].tokens])
+            count += passes
         yield Batch(
-            responses=tuple(
-                response(rows[i].work, one, engine.token_logprobs) for i, one in step.results.items()
-            ),
-            asked=sum(len(rows[i].tokens.ids) for i in step.results),
+            responses=tuple(response(rows[i].work, one, engine.token_logprobs) for i, one in results.items()),
+            asked=sum(len(rows[i].tokens.ids) for i in results),
             computed=count.computed,
             trie=nodes,
             scored=count.scored,
@@ -103,18 +108,22 @@ def _write(
     sampler = SharedSampler([job for _, job in rows], budget(model), most)
     finished = {i for i, (r, _) in enumerate(rows) if r.work.request_id in done}
     for harvest in sampler.run(model, engine.tokenizer, finished, cancelled):
-        texts: list[Generated] = list(harvest.results.values())
+        results, count = dict(harvest.results), harvest.passes
+        for i in [i for i, text in results.items() if text.finish is Finish.ERROR]:
+            (results[i],), passes = generate(model, engine.tokenizer, [rows[i][1]])  # as in `_score`
+            count += passes
+        texts: list[Generated] = list(results.values())
         new = sum(len(t.ids) for t in texts)
         yield Batch(
             responses=tuple(
-                response(rows[i][0].work, text, engine.token_logprobs) for i, text in harvest.results.items()
+                response(rows[i][0].work, text, engine.token_logprobs) for i, text in results.items()
             ),
-            asked=sum(len(rows[i][1].ids) for i in harvest.results) + new,
-            computed=harvest.passes.computed,
+            asked=sum(len(rows[i][1].ids) for i in results) + new,
+            computed=count.computed,
             # a text's last token is chosen and never fed
             trie=harvest.nodes + new - sum(bool(t.ids) for t in texts),
-            scored=harvest.passes.scored,
-            steps=harvest.passes.steps,
+            scored=count.scored,
+            steps=count.steps,
             seconds=time.perf_counter() - began,
             new_tokens=new,
             peak_memory=memory.peak(model.device),
