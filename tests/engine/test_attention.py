@@ -15,19 +15,10 @@ from hypothesis import strategies as st
 from steelyard.engine import packs
 from steelyard.engine.packs import cut
 from steelyard.engine.transformers import attention as module
-from steelyard.engine.transformers.attention import (
-    Call,
-    Held,
-    Mask,
-    Merged,
-    PackPass,
-    UnshareableError,
-    _plain,
-    attending,
-    attention,
-    kernel,
-    register,
-)
+from steelyard.engine.transformers import softmax
+from steelyard.engine.transformers.attention import Call, UnshareableError, attending, register
+from steelyard.engine.transformers.pack_pass import Held, PackPass
+from steelyard.engine.transformers.softmax import Mask, Merged, _plain, attention, kernel
 from steelyard.engine.trie import build
 
 
@@ -170,14 +161,14 @@ def test_the_written_out_kernel_may_hold_any_number_of_rows_at_once(monkeypatch,
     call = Call(q, k, v)
     whole = _plain(call, q, k, v, mask, causal=causal)
     for most in (1, 7 * 2 * 31, 22 * 2 * 31):
-        monkeypatch.setattr(module, "_SCORES", most)
+        monkeypatch.setattr(softmax, "_SCORES", most)
         for got, want in zip(_plain(call, q, k, v, mask, causal=causal), whole, strict=True):
             assert torch.allclose(got, want, atol=1e-6)
 
 
 def test_a_mask_of_single_rows_may_be_one_for_every_query(monkeypatch):
     """As pages have it: what is written is seen by all heads of a row."""
-    monkeypatch.setattr(module, "_SCORES", 3 * 2 * 11)
+    monkeypatch.setattr(softmax, "_SCORES", 3 * 2 * 11)
     q, k, v = tensors(Shape(queries=8, keys=11, groups=1), 3)
     seen = torch.arange(11) < 4
     mask = Mask(seen.view(1, 1, 1, 11))

@@ -120,9 +120,7 @@ def test_ancestors_are_a_function_of_two_indices(trie, data):
 
 
 @given(TRIES, BUDGETS, st.data())
-def test_the_packs_that_some_need_are_enough_to_run_those_and_no_more_than_hold_ancestors(
-    trie, budget, data
-):
+def test_the_packs_that_some_need_are_enough_to_run_those_and_no_more_than_hold_ancestors(trie, budget, data):
     packs = cut(trie, budget)
     wanted = data.draw(st.sets(st.integers(0, len(packs) - 1)))
     order = needed(trie, packs, wanted)

@@ -22,6 +22,7 @@ from steelyard.engine.transformers import memory, sampler, together
 from steelyard.engine.transformers.backend import open_transformers
 from steelyard.engine.transformers.decode import PAGE, DecodePass
 from steelyard.engine.transformers.generate import generate
+from steelyard.engine.transformers.lean import lighten
 from steelyard.engine.transformers.rows import Job
 from steelyard.engine.transformers.sampler import SharedSampler
 from steelyard.engine.transformers.sharing import why_not
@@ -92,6 +93,7 @@ def opened(folders, tmp_path_factory):
                 str(folders[name]), cache_dir=tmp_path_factory.getbasetemp() / "c"
             )
             assert why_not(backends[name].model) == ""
+            lighten(backends[name].model.load())
         return backends[name]
 
     yield open_one
@@ -324,6 +326,22 @@ def test_logits_that_are_no_numbers_end_one_row_and_leave_the_others(opened):
     assert got[2].finish is Finish.ERROR
     assert got[2].ids == want[2].ids[:3]
     assert {n: t for n, t in got.items() if n != 2} == {n: t for n, t in want.items() if n != 2}
+
+
+def test_keys_that_are_no_numbers_spoil_no_text_that_comes_after_in_the_same_place(folders):
+    import torch
+
+    backend = open_transformers(str(folders["plain attention"]))
+    poison = set(range(100, 130))
+    with torch.no_grad():
+        backend.model.load().model.embed_tokens.weight[sorted(poison)] = math.nan
+    jobs = [drawn((5, 6 + n % 3), 30, n) for n in range(60)]
+    ran = run(backend, jobs, rows=8)
+    ended = [t for t in ran.texts.values() if t.finish is Finish.ERROR]
+    assert 8 < len(ended) < 60
+    assert all(t.ids[-1] in poison for t in ended)
+    assert not any(poison & {*t.ids[:-1]} for t in ran.texts.values())
+    assert ran.texts == plainly(backend, jobs)
 
 
 # ------------------------------------------------------------------------------------------- whatever the company

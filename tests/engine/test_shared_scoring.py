@@ -328,6 +328,19 @@ def test_packs_that_do_not_fit_are_halved_and_nothing_is_lost_or_done_twice(
     assert max(s.passes.computed for s in steps) <= tokens
 
 
+def test_a_pack_that_fails_after_its_layers_ran_leaves_held_keys_alone(backend, monkeypatch):
+    """Its second half may stand in a branch whose keys the whole pack was about to replace."""
+    monkeypatch.setattr(shared, "free_memory", lambda: None)
+    stem = (5, 6, 7, 8, 9, 10)
+    batch = [Tokens((*stem, *(b,) * 7, c, *stem[:3]), 12) for b in range(20, 24) for c in range(30, 36)]
+    want, _ = score(backend.model, batch)
+    for budget in range(9, 40):
+        with monkeypatch.context() as patch:
+            Memory(budget // 2 + 1, late=True, error=torch.OutOfMemoryError("no room")).install(patch)
+            got, _ = finished(batch, budget, backend.model)
+        assert np.abs(values(got[i] for i in range(len(batch))) - values(want)).max() < 1e-5
+
+
 def test_memory_that_fails_once_costs_only_that_pack(backend, monkeypatch):
     batch = many(6, 16)
     _, whole = finished(batch, 64, backend.model)

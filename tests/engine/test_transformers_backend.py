@@ -201,8 +201,10 @@ def test_a_template_that_drops_the_system_message_in_silence_is_a_refusal(tiny_b
 
 
 # --------------------------------------------------------------------------------------------- mixed, faulty
-def test_a_request_that_cannot_be_run_is_an_error_beside_the_answers_of_the_others(tiny):
-    backend = open_transformers(str(tiny))
+@pytest.mark.parametrize("engine", ["shared", "plain"])
+@pytest.mark.parametrize("batch_size", [3, None])
+def test_a_request_that_cannot_be_run_is_an_error_beside_the_answers_of_the_others(tiny, engine, batch_size):
+    backend = open_transformers(str(tiny), engine=engine)
     long = "a b c d e f g " * 40
     work = [
         Work("long", Likelihood(long, " x")),
@@ -213,7 +215,7 @@ def test_a_request_that_cannot_be_run_is_an_error_beside_the_answers_of_the_othe
         Work("unscored", Likelihood("Q:", " a"), Tokens((1, 2), 2)),
         Work("text", Generate("Q:", Sampling(2))),
     ]
-    got = {r.request_id: r for b in backend.run(work, batch_size=3) for r in b.responses}
+    got = {r.request_id: r for b in backend.run(work, batch_size=batch_size) for r in b.responses}
     assert got["good"].finish is Finish.SCORED
     assert got["text"].text is not None
     for name, what in [
@@ -225,12 +227,12 @@ def test_a_request_that_cannot_be_run_is_an_error_beside_the_answers_of_the_othe
     ]:
         assert got[name].finish is Finish.ERROR
         assert what in got[name].error
-    again = list(backend.run(work, set(got), batch_size=3))
+    again = list(backend.run(work, set(got), batch_size=batch_size))
     assert again == []
 
 
-def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_lost(tiny, monkeypatch):
-    backend = open_transformers(str(tiny))
+def test_a_plain_batch_that_does_not_fit_is_halved_and_nothing_is_lost(tiny, monkeypatch):
+    backend = open_transformers(str(tiny), engine="plain")
     work = [Work(f"r{i}", Likelihood("Q:" + " a" * i, " b")) for i in range(10)]
     want = {r.request_id: r.logprob for b in backend.run(work, batch_size=10) for r in b.responses}
     real, sizes = answering.score, []
@@ -254,20 +256,48 @@ def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_lost(tiny, monkeypat
     assert sizes[0] == 10
 
 
-def test_another_failure_of_the_model_names_the_model(tiny, monkeypatch):
-    backend = open_transformers(str(tiny))
+@pytest.mark.parametrize(
+    "request_", [Likelihood("Q:", " a"), Generate("Q:", Sampling(3))], ids=["score", "text"]
+)
+@pytest.mark.parametrize(("engine", "inside"), [("shared", "pack_logits"), ("plain", "logits")])
+def test_another_failure_of_the_model_names_the_model(tiny, monkeypatch, engine, inside, request_):
+    backend = open_transformers(str(tiny), engine=engine)
+    list(backend.run([Work("fine", request_)], batch_size=1))
 
-    def broken(_model, _batch):
+    def broken(*_args, **_keys):
         raise RuntimeError("shape mismatch")
 
-    monkeypatch.setattr(answering, "score", broken)
+    monkeypatch.setattr(backend.model, inside, broken)
     with pytest.raises(BackendError, match=r"step-3000.*RuntimeError: shape mismatch"):
-        list(backend.run([Work("a", Likelihood("Q:", " a"))], batch_size=1))
+        list(backend.run([Work("a", request_)], batch_size=1))
+
+
+def test_a_failure_while_sharing_is_tried_is_no_failure_of_the_run_and_is_said(tiny, monkeypatch):
+    backend = open_transformers(str(tiny))
+    work = [Work("a", Likelihood("Q:", " a")), Work("b", Generate("Q:", Sampling(3)))]
+    assert backend.sharing == ""
+    (want, text) = (r for b in backend.run(work, batch_size=1) for r in b.responses)
+    other = open_transformers(str(tiny))
+
+    def broken(*_args, **_keys):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(other.model, "pack_logits", broken)
+    (got, same) = (r for b in other.run(work, batch_size=1) for r in b.responses)
+    assert got.logprob == pytest.approx(want.logprob, abs=1e-4)
+    assert same.text == text.text
+    assert "no such kernel" in other.sharing
+    assert "LlamaForCausalLM" in other.sharing
+
+
+def test_an_engine_that_does_not_exist_is_refused(tiny):
+    with pytest.raises(UnknownNameError, match=r"Did you mean plain.*Known: plain, shared"):
+        open_transformers(str(tiny), engine="plan")
 
 
 def test_a_batch_size_below_one_and_a_doubled_id_are_refused(tiny):
     backend = open_transformers(str(tiny))
-    with pytest.raises(InputError, match="batch_size"):
+    with pytest.raises(InputError, match="batch size must be at least 1, got 0"):
         list(backend.run([], batch_size=0))
     with pytest.raises(InputError, match="twice"):
         list(backend.run([Work("a", Likelihood("Q", ":"))] * 2, batch_size=1))

@@ -1,4 +1,4 @@
-"""Generation: each request by its own settings, whatever stands beside it in the batch."""
+"""Generation by both engines: each request by its own settings, whatever stands beside it in the batch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,21 @@ PROMPTS = [
 ]
 
 
+@pytest.fixture(scope="module", params=["shared", "plain"])
+def engine(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def backend(tiny):
-    opened = open_transformers(str(tiny))
+def backend(tiny, engine):
+    opened = open_transformers(str(tiny), engine=engine)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def plain(tiny):
+    opened = open_transformers(str(tiny), engine="plain")
     yield opened
     opened.close()
 
@@ -39,7 +51,7 @@ def work_of(backend, requests) -> list[Work]:
     return [Work(request_id(backend.identity, r, t), r, t) for r, t in encoded]
 
 
-def answers(backend, requests, batch_size: int, order: int | None = None) -> list:
+def answers(backend, requests, batch_size: int | None, order: int | None = None) -> list:
     """Responses in the order of the requests, after running them in another order."""
     work = work_of(backend, requests)
     shuffled = work if order is None else random.Random(order).sample(work, len(work))
@@ -60,7 +72,7 @@ def hf_greedy(backend, prompt: str, max_tokens: int) -> str:
 def test_greedy_texts_are_equal_at_batch_sizes_1_and_8_and_to_the_librarys_own_loop(backend):
     requests = [Generate(p, Sampling(24)) for p in PROMPTS]
     one = answers(backend, requests, 1)
-    assert one == answers(backend, requests, 8, order=3)
+    assert one == answers(backend, requests, 8, order=3) == answers(backend, requests, None, order=4)
     assert [r.text for r in one] == [hf_greedy(backend, p, 24) for p in PROMPTS]
     assert len({r.text for r in one}) > 4  # the model is not a stuck record
 
@@ -85,9 +97,9 @@ def test_every_row_ends_by_its_own_limit_and_its_own_stop_strings(backend):
     assert got == answers(backend, requests, 1)
 
 
-def test_a_row_that_ended_is_not_computed_any_more(backend):
-    work = work_of(backend, [Generate(PROMPTS[0], Sampling(2)), Generate(PROMPTS[1], Sampling(12))])
-    (batch,) = backend.run(work, batch_size=2)
+def test_a_row_that_ended_is_not_computed_any_more_by_the_plain_way(plain):
+    work = work_of(plain, [Generate(PROMPTS[0], Sampling(2)), Generate(PROMPTS[1], Sampling(12))])
+    (batch,) = plain.run(work, batch_size=2)
     assert all(r.finish is Finish.LENGTH for r in batch.responses)
     width = max(len(w.tokens.ids) for w in work)
     assert batch.computed == 2 * width + 1 + 11  # the last token of a row is never fed
@@ -96,12 +108,19 @@ def test_a_row_that_ended_is_not_computed_any_more(backend):
     assert batch.asked == sum(len(w.tokens.ids) for w in work) + 2 + 12
 
 
-def test_draws_of_one_prompt_share_its_reading(backend):
+def test_draws_of_one_prompt_share_its_reading(backend, engine):
     sampling = Sampling(4, temperature=1.0)
-    work = work_of(backend, [Generate(PROMPTS[2], sampling, draw=i, seed=i) for i in range(4)])
-    (batch,) = backend.run(work, batch_size=4)
-    assert batch.computed <= len(work[0].tokens.ids) + 4 * 3
-    assert batch.trie <= batch.asked
+    work = work_of(backend, [Generate(PROMPTS[2], sampling, draw=i, seed=i) for i in range(8)])
+    batches = list(backend.run(work, batch_size=8))
+    prompt = len(work[0].tokens.ids)
+    assert sum(b.computed for b in batches) <= prompt + 8 * 3
+    assert sum(b.new_tokens for b in batches) <= 8 * 4
+    assert sum(b.asked for b in batches) == 8 * prompt + sum(b.new_tokens for b in batches)
+    assert all(b.trie <= b.asked for b in batches)
+    if engine == "plain":
+        # a batch goes on for as long as its longest row, and is shared as far as its draws are alike
+        (batch,) = batches
+        assert batch.trie <= prompt + batch.new_tokens
 
 
 @pytest.mark.parametrize(
@@ -117,11 +136,12 @@ def test_sampled_draws_depend_on_their_seed_and_not_on_batch_or_order(backend, s
     one = [r.text for r in answers(backend, requests, 1)]
     assert one == [r.text for r in answers(backend, requests, 5, order=4)]
     assert one == [r.text for r in answers(backend, requests, 24, order=5)]
+    assert one == [r.text for r in answers(backend, requests, None, order=6)]
     assert len(set(one)) > 16
 
 
-def test_eos_ends_a_row_and_is_not_in_its_text(tiny):
-    backend = open_transformers(str(tiny))
+def test_eos_ends_a_row_and_is_not_in_its_text(tiny, engine):
+    backend = open_transformers(str(tiny), engine=engine)
     (free,) = answers(backend, [Generate(PROMPTS[0], Sampling(12))], 1)
     ids = backend.encode(Generate(PROMPTS[0] + free.text, Sampling(1))).ids
     import torch
@@ -146,8 +166,8 @@ def test_eos_ends_a_row_and_is_not_in_its_text(tiny):
     assert "</s>" not in response.text
 
 
-def test_a_stop_string_that_is_a_special_token_is_known_by_its_id(tiny):
-    backend = open_transformers(str(tiny))
+def test_a_stop_string_that_is_a_special_token_is_known_by_its_id(tiny, engine):
+    backend = open_transformers(str(tiny), engine=engine)
     head = backend.model.load().lm_head
 
     def always(_module, _inputs, output):
@@ -163,8 +183,8 @@ def test_a_stop_string_that_is_a_special_token_is_known_by_its_id(tiny):
     assert (free.finish, free.text, free.n_tokens) == (Finish.LENGTH, "", 5)
 
 
-def test_a_context_that_fills_up_ends_the_text_and_one_that_is_full_is_an_error(tiny):
-    backend = open_transformers(str(tiny), max_length=20)
+def test_a_context_that_fills_up_ends_the_text_and_one_that_is_full_is_an_error(tiny, engine):
+    backend = open_transformers(str(tiny), max_length=20, engine=engine)
     room = "a" * 200
     while len(backend.encode(Generate(room, Sampling(1))).ids) > 15:
         room = room[:-1]
@@ -201,10 +221,10 @@ def test_settings_that_make_no_sense_are_errors_that_name_the_setting(backend, s
     assert good.finish is Finish.LENGTH
 
 
-def test_logits_that_are_no_numbers_end_their_row_with_an_error(tiny):
+def test_logits_that_are_no_numbers_end_their_row_with_an_error(tiny, engine):
     import torch
 
-    backend = open_transformers(str(tiny))
+    backend = open_transformers(str(tiny), engine=engine)
     with torch.no_grad():
         backend.model.load().lm_head.weight[7] = float("nan")
     (response,) = answers(backend, [Generate("a", Sampling(3))], 1)
@@ -348,7 +368,9 @@ def test_the_embedded_model_generates_the_same_alone_and_in_company_and_as_the_l
     ]
     requests = [Generate(p, Sampling(8)) for p in prompts]
     one = answers(backend, requests, 1)
+    assert backend.sharing == ""
     assert one == answers(backend, requests, 8)
+    assert one == answers(open_transformers("smollm2", threads=1, engine="plain"), requests, 8)
     assert [r.text for r in one[:3]] == [hf_greedy(backend, p, 8) for p in prompts[:3]]
     assert "Paris" in one[0].text
     assert one[4].finish in {Finish.EOS, Finish.LENGTH}

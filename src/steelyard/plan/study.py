@@ -60,7 +60,7 @@ class Study(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Models = Field(
-        min_length=1, description="smollm2, hf:org/name[@revision], a folder, server:URL#model; vllm: before a local one"
+        min_length=1, description="smollm2, hf:org/name[@revision], a folder, server:URL#model, vllm:..."
     )
     tasks: Names = Field(min_length=1, description="benchmarks, groups (arc, mini) or own .toml files")
     forms: Names = Field(default=("nlg", "mc_rnd", "ll"), min_length=1, description="how each item is asked")

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steelyard.engine.packs import Pack
-from steelyard.engine.transformers.attention import Call, Held, Mask, Merged, PackPass, attention, kernel
+from steelyard.engine.transformers.attention import Call
+from steelyard.engine.transformers.pack_pass import Held, PackPass
+from steelyard.engine.transformers.softmax import Mask, Merged, attention, kernel
 from steelyard.engine.trie import Trie
 
 if TYPE_CHECKING:
@@ -108,6 +110,15 @@ class Pages:
             for keys, values in self._layers.values():
                 keys[target] = keys[source]
                 values[target] = values[source]
+
+    def clear(self, slot: int) -> None:
+        """Zeros in a slot: what is masked is multiplied by zero, which leaves a NaN a NaN."""
+        import torch
+
+        with torch.inference_mode():
+            for keys, values in self._layers.values():
+                keys[slot] = 0
+                values[slot] = 0
 
     def shrink(self, slots: int) -> None:
         """Keeps the first slots only, and frees the others."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steelyard.core.types import Finish
 from steelyard.engine.packs import Pack, cut, needed, split
-from steelyard.engine.transformers.attention import Held
 from steelyard.engine.transformers.decode import (
     PAGE,
     ROWS,
@@ -27,6 +27,7 @@ from steelyard.engine.transformers.decode import (
 )
 from steelyard.engine.transformers.memory import available, free_memory, out_of_memory
 from steelyard.engine.transformers.model import LanguageModel
+from steelyard.engine.transformers.pack_pass import Held
 from steelyard.engine.transformers.reference import Passes
 from steelyard.engine.transformers.rows import Generated, Job, Running, begin, choose
 from steelyard.engine.transformers.steady import steady
@@ -293,6 +294,8 @@ class _Run:
             return
         for row in over:
             self.ended[row.job] = row.text.result()
+            if row.text.finish is Finish.ERROR:
+                self._pages.clear(row.slot)
         self._rows = [r for r in self._rows if r.text.finish is None]
         self._close_up()
         self._forget()

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from steelyard.core.types import Tokens
 from steelyard.engine.packs import Pack, cut, needed, split
-from steelyard.engine.transformers.attention import Held, PackPass
 from steelyard.engine.transformers.memory import free_memory, out_of_memory
 from steelyard.engine.transformers.model import LanguageModel
+from steelyard.engine.transformers.pack_pass import Held, PackPass
 from steelyard.engine.transformers.reference import Passes, Scored
 from steelyard.engine.trie import Ints, Trie, build
 
