@@ -527,16 +527,16 @@ def full() -> RuntimeError:
     )
 
 
-def too_wide(most, kind=DecodePass, times=10**9):
-    """Refuses forward passes of more than so many rows or tokens, so many times."""
-    left = [times]
+def too_wide(most, kind=DecodePass):
+    """Refuses forward passes of more than so many rows or tokens."""
+    refused = []
 
     def fail(ids, how):
-        if len(ids) > most and isinstance(how, DecodePass) is (kind is DecodePass) and left[0]:
-            left[0] -= 1
+        if len(ids) > most and isinstance(how, DecodePass) is (kind is DecodePass):
+            refused.append(len(ids))
+            assert len(refused) < 1000  # no endless tries
             raise full()
 
-    fail.left = left
     return fail
 
 
@@ -608,27 +608,39 @@ def test_a_pack_of_prompts_that_does_not_fit_is_read_in_parts(opened, most):
     assert ran.total("computed") - sum(ran.widths) == want.total("computed") - sum(want.widths)
 
 
-def test_a_prompt_that_does_not_fit_beside_others_waits_until_they_have_ended(opened):
-    """Also where half of its pack was read already, which is not read again."""
+def test_a_prompt_that_does_not_fit_beside_others_waits_until_they_have_ended(opened, monkeypatch):
+    """Also where a part of its pack was read already, which is not read again."""
     rng = random.Random(8)
     shared = tokens(rng, 9)
     jobs = [drawn(shared + tokens(rng, n), 6 + n % 7, n) for n in range(12, 40)]
     want = run(opened(), jobs, budget=32)
-    read, busy = [0], []
+    runs, read, waited = [], [0], []
+    enter = sampler._Run._enter
 
-    def crowded(_ids, how):
+    def entering(self):
+        runs[:] = [self]
+        enter(self)
+
+    def crowded(ids, how):
+        assert len(waited) < 1000  # no endless tries
         if isinstance(how, DecodePass):
-            busy.append(1)
             read[0] = 0
             return
-        read[0] += 1
-        # between two steps there is memory for a few small parts, and never for a large one
-        if len(_ids) > 7 or (busy and read[0] > 6 and len(busy) % 3):
+        # a row under way takes as much as 12 tokens of a prompt, and what was read just now counts as well
+        rows = len(runs[0]._rows)
+        if len(ids) + 12 * rows + (read[0] if rows else 0) > 60:
+            waited.extend([len(runs[0]._parts)] if len(ids) == 1 else [])
             raise full()
+        read[0] += len(ids)
 
+    monkeypatch.setattr(sampler._Run, "_enter", entering)
     ran = run(opened(), jobs, budget=32, fail=crowded)
     assert ran.error is None
     assert ran.texts == want.texts
+    assert max(ran.rows) <= 5
+    assert waited
+    assert max(waited) > 1  # parts were left
+    assert ran.total("computed") - sum(ran.widths) == want.total("computed") - sum(want.widths)
 
 
 def test_a_prompt_that_never_fits_is_an_error(opened):

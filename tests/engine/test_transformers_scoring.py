@@ -171,7 +171,9 @@ def test_after_a_stop_between_batches_the_resumed_run_computes_the_same_batches(
     calls = iter(range(100))
     first = list(backend.run(work, batch_size=4, cancelled=lambda: next(calls) >= 3))
     assert 0 < len(first) <= 3
-    assert engine == "shared" or len(first) == 3  # a pack may complete no request
+    assert (
+        engine == "shared" or len(first) == 2
+    )  # asked before the first, too; a pack may complete no request
     done = {r.request_id for b in first for r in b.responses}
     shuffled = random.Random(2).sample(work, len(work))
     second = list(backend.run(shuffled, done, batch_size=4))

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from steelyard.core.rng import stream
 from steelyard.core.types import Sampling
 
-_NEAR = 12.0  # scores below the best by more than this are looked at by their bits first
-_FEW = 256  # so few tokens are computed at once
+BLOCK = 64  # tokens that share a number in the first stage of a draw
 _LEVELS = 1024  # into which scores are rounded before a sort
 _REACH = 32.0  # nats below the best, from where on all is one level
 
@@ -36,15 +35,15 @@ def check(sampling: Sampling, seed: int | None) -> str | None:
 def draw(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: int) -> int:
     """One draw from the softmax of ``logits / temperature``, restricted to top_k, then to top_p.
 
-    Gumbel-max (Gumbel 1954; Maddison et al. 2014, arXiv:1411.0030): the argmax over tokens of scaled logit
-    plus a Gumbel number of the token's own. It is an exact draw, and unlike the inverse of the cumulative
-    distribution it hardly feels rounding: a batch of another shape moves every logit by some 1e-6, which
-    moves all later sums of a cumulative distribution, but can change an argmax only when its two best
-    tokens are that close. The token's number comes from a counter-based generator keyed by (seed, step),
-    so batch, order and resume have no part in it, and filters do not shift it to another token.
+    Gumbel-max (Gumbel 1954; Maddison et al. 2014, arXiv:1411.0030), in two stages: the argmax over blocks of 64
+    tokens of the block's log-mass plus a Gumbel number of the block's own, then the same over the tokens of that
+    block. Both are exact, hence so is the draw. Unlike the inverse of the cumulative distribution it hardly feels
+    rounding: a batch of another shape moves every logit by some 1e-6, which moves all later sums of a cumulative
+    distribution, but can change an argmax only when its two best are that close. And a vocabulary of 49,152 takes
+    832 random numbers, not 49,152.
 
-    Nearly all of a vocabulary cannot win, and is not computed: a token far below the best needs a number so
-    large that its random bits alone tell. What is returned is the argmax over all (`draw_plainly`).
+    The numbers come from a counter-based generator keyed by (seed, step), so batch, order and resume have no part
+    in them, and filters shift none to another token.
 
     Args:
         logits: shape (vocabulary,), at least one finite and none NaN or +inf.
@@ -55,73 +54,60 @@ def draw(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: 
     Returns:
         The token's id.
     """
-    bits = token_bits(seed, step, logits.size)
-    peak = logits.max()
-    kept = None
-    if sampling.top_k is not None or sampling.top_p < 1:
-        kept = _filtered(_scores(logits, peak, sampling.temperature), sampling)
-        if kept.size <= _FEW:
-            return _best(logits, peak, sampling.temperature, kept, bits)
-    near = logits >= peak - _NEAR * sampling.temperature
-    head = np.flatnonzero(near) if kept is None else kept[near[kept]]
-    won = _numbers(logits, peak, sampling.temperature, head, bits).max()
-    # a token behind the head has a score of at most -_NEAR, give or take the rounding of the comparison, so its
-    # Gumbel number must be at least won + _NEAR: u >= exp(-exp(-that)), whose distance from 1 is `least`
-    slack = 1e-3 + 4e-7 * abs(float(peak)) / sampling.temperature
-    least = -math.expm1(-math.exp(min(slack - won - _NEAR, 700.0)))
-    if least >= 0.5:
-        return _best(
-            logits, peak, sampling.temperature, np.arange(logits.size) if kept is None else kept, bits
-        )
-    edge = np.uint64(math.floor((1 - least) * 2.0**52) - 2) << np.uint64(12)
-    lucky = bits >= edge
-    wanted = near | lucky
-    tokens = np.flatnonzero(wanted) if kept is None else kept[wanted[kept]]
-    return _best(logits, peak, sampling.temperature, tokens, bits)
+    blocks = -(-logits.size // BLOCK)
+    weights = np.zeros(blocks * BLOCK, dtype=np.float32)
+    with np.errstate(over="ignore", divide="ignore"):
+        # the maximum goes first, so that a tiny temperature gives -inf, never an overflow to inf - inf
+        scores = (logits - logits.max()).astype(np.float32) / np.float32(max(sampling.temperature, 1e-30))
+        if sampling.top_k is not None or sampling.top_p < 1:
+            kept = _filtered(_scores(logits, sampling.temperature), sampling)
+            weights[kept] = np.exp(scores[kept])
+        else:
+            np.exp(scores, out=weights[: logits.size])
+        masses = np.log(weights.reshape(blocks, BLOCK).sum(axis=1))
+    bits = draw_bits(seed, step, blocks + BLOCK)
+    block = int(np.argmax(masses + _gumbel(bits[:blocks])))
+    first = block * BLOCK
+    tokens = first + np.flatnonzero(weights[first : first + BLOCK])
+    inside = _scores(logits[tokens], sampling.temperature) + _gumbel(bits[blocks + tokens - first])
+    return int(tokens[np.argmax(inside)])
 
 
 def draw_plainly(logits: npt.NDArray[np.floating], sampling: Sampling, seed: int, step: int) -> int:
-    """`draw` with every token computed: its slow twin."""
-    peak = logits.max()
-    kept = _filtered(_scores(logits, peak, sampling.temperature), sampling)
-    return _best(logits, peak, sampling.temperature, kept, token_bits(seed, step, logits.size))
+    """`draw` in float64 throughout, block by block: its slow twin."""
+    scores = _scores(logits, sampling.temperature)
+    kept = _filtered(scores, sampling)
+    allowed = np.full(scores.size, -math.inf)
+    allowed[kept] = scores[kept]
+    blocks = -(-logits.size // BLOCK)
+    numbers = _gumbel(draw_bits(seed, step, blocks + BLOCK))
+    best, chosen = -math.inf, -1
+    for block in range(blocks):
+        mass = sum(math.exp(score) for score in allowed[block * BLOCK : (block + 1) * BLOCK])
+        if mass > 0 and math.log(mass) + numbers[block] > best:
+            best, chosen = math.log(mass) + numbers[block], block
+    tokens = range(chosen * BLOCK, min((chosen + 1) * BLOCK, logits.size))
+    return max(tokens, key=lambda token: allowed[token] + numbers[blocks + token - chosen * BLOCK])
 
 
-def token_bits(seed: int, step: int, size: int) -> npt.NDArray[np.uint64]:
-    """Each token's own 64 random bits for one step of one draw: the raw bits of the stream, shape (size,)."""
-    # integers over the full range are the raw bits, made without holding Python's lock (a test compares them)
-    return stream(seed, "token", step).integers(0, 2**64, size, dtype=np.uint64)
+def draw_bits(seed: int, step: int, count: int) -> npt.NDArray[np.uint64]:
+    """The random numbers of one step of one draw: raw bits of its stream, shape (count,)."""
+    # raw bits rather than Generator methods: NumPy promises that these never change between versions
+    bits: npt.NDArray[np.uint64] = stream(seed, "token", step).bit_generator.random_raw(count)
+    return bits
 
 
-def _scores(
-    logits: npt.NDArray[np.floating], peak: np.floating, temperature: float
-) -> npt.NDArray[np.float64]:
-    # the maximum goes first, so that a tiny temperature gives -inf, never an overflow to inf - inf
-    with np.errstate(over="ignore"):
-        return (logits.astype(np.float64) - np.float64(peak)) / temperature
-
-
-def _numbers(
-    logits: npt.NDArray[np.floating],
-    peak: np.floating,
-    temperature: float,
-    tokens: npt.NDArray[np.int64],
-    bits: npt.NDArray[np.uint64],
-) -> npt.NDArray[np.float64]:
-    """Score plus Gumbel number of some tokens."""
+def _gumbel(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Gumbel numbers of random bits, all finite."""
     # 52 bits: the half of a 53-bit number is rounded away, and the largest would become 1, whose number is infinite
-    uniform = ((bits[tokens] >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # in (0, 1), neither end
-    return _scores(logits[tokens], peak, temperature) - np.log(-np.log(uniform))
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # in (0, 1), neither end
+    return -np.log(-np.log(uniform))
 
 
-def _best(
-    logits: npt.NDArray[np.floating],
-    peak: np.floating,
-    temperature: float,
-    tokens: npt.NDArray[np.int64],
-    bits: npt.NDArray[np.uint64],
-) -> int:
-    return int(tokens[np.argmax(_numbers(logits, peak, temperature, tokens, bits))])
+def _scores(logits: npt.NDArray[np.floating], temperature: float) -> npt.NDArray[np.float64]:
+    """Logits below the largest, by the temperature; -inf where that overflows."""
+    with np.errstate(over="ignore"):
+        return (logits.astype(np.float64) - np.float64(logits.max())) / temperature
 
 
 def _filtered(scores: npt.NDArray[np.float64], sampling: Sampling) -> npt.NDArray[np.int64]:
