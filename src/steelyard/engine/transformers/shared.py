@@ -118,12 +118,8 @@ class SharedScorer:
         best = np.zeros(len(self._reads.node), dtype=bool)
         held = Held(self.trie.deepest)
         queue = self._needed(waiting)
-        most = len(self.trie)  # nodes that memory is not known to be too small for
         while queue:
             pack = queue.pop(0)
-            if len(pack) > most:
-                queue[:0] = split(self.trie, pack)
-                continue
             entries = self._entries(pack)
             try:
                 values[entries], best[entries], scored = self._pass(model, pack, held, entries)
@@ -144,8 +140,7 @@ class SharedScorer:
                 continue
             # out of the handler, whose traceback held the tensors that did not fit
             free_memory()
-            most = (len(pack) + 1) // 2
-            queue.insert(0, pack)
+            queue[:0] = split(self.trie, pack)
 
     def _needed(self, waiting: npt.NDArray[np.bool_]) -> list[Pack]:
         """Packs that a waiting request reads, and packs with an ancestor of theirs."""
