@@ -735,12 +735,25 @@ def test_batches_count_what_was_asked_written_and_computed(opened):
         assert batch.seconds > 0
         assert batch.peak_memory > 0
         assert batch.scored <= batch.computed
+        assert batch.trie <= batch.asked
         new += batch.new_tokens
     nodes = distinct_prefixes([w.tokens.ids for w in work])
     # each prefix of the prompts once, and each new token but the last of its text
     assert sum(b.trie for b in batches) == nodes + new - len(work)
     assert sum(b.computed for b in batches) >= sum(b.trie for b in batches)
     assert sum(b.asked for b in batches) == sum(prompts.values()) + new
+
+
+def test_no_batch_counts_the_prompts_of_texts_that_are_still_under_way(opened):
+    backend = opened()
+    prompts = [f"{n} apples are left. " * (1 + n % 3) for n in range(10, 50)]
+    # eight texts end with their first tokens, when nearly all prompts are read
+    work = work_of(backend, [Generate(p, Sampling(1 if n % 5 == 0 else 12)) for n, p in enumerate(prompts)])
+    batches = list(backend.run(work, batch_size=None))
+    assert len(batches) > 2
+    assert all(0 < b.trie <= b.asked for b in batches)
+    nodes = distinct_prefixes([w.tokens.ids for w in work])
+    assert sum(b.trie for b in batches) == nodes + sum(b.new_tokens for b in batches) - len(work)
 
 
 def test_a_resumed_backend_gives_the_rest_to_the_letter(opened):

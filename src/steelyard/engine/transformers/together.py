@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+
+import numpy as np
 
 from steelyard.core.types import Batch, Finish, Likelihood
 from steelyard.engine.transformers import memory
@@ -17,6 +19,7 @@ from steelyard.engine.transformers.reference import Passes, score
 from steelyard.engine.transformers.rows import Generated, Job
 from steelyard.engine.transformers.sampler import SharedSampler
 from steelyard.engine.transformers.shared import SharedScorer
+from steelyard.engine.trie import Trie
 
 ROWS = 64  # texts under way: two CPU cores are saturated with so many (measured), and more only take memory
 _PACK = 2048  # tokens in a pack at most: with more, a forward pass gains nothing
@@ -71,10 +74,10 @@ def _score(
     finished = {i for i, r in enumerate(rows) if r.work.request_id in done}
     steps = scorer.run(model, finished)
     rate = model.prefill_rate() if len(scorer.trie) >= _TIMED else None
-    count, nodes = Passes(), 0
+    count, prefixes = Passes(), _Prefixes(scorer.trie)
     began = time.perf_counter() if rate is not None else began
     while not cancelled() and (step := next(steps, None)) is not None:
-        count, nodes = count + step.passes, nodes + step.nodes
+        count += step.passes
         if not step.results:
             continue
         results = dict(step.results)
@@ -86,14 +89,14 @@ def _score(
             responses=tuple(response(rows[i].work, one, engine.token_logprobs) for i, one in results.items()),
             asked=sum(len(rows[i].tokens.ids) for i in results),
             computed=count.computed,
-            trie=nodes,
+            trie=prefixes.new(results),
             scored=count.scored,
             steps=count.steps,
             seconds=time.perf_counter() - began,
             peak_memory=memory.peak(model.device),
             prefill_rate=rate,
         )
-        count, nodes, began = Passes(), 0, time.perf_counter()
+        count, began = Passes(), time.perf_counter()
 
 
 def _write(
@@ -107,6 +110,7 @@ def _write(
     model = engine.model
     sampler = SharedSampler([job for _, job in rows], budget(model), most)
     finished = {i for i, (r, _) in enumerate(rows) if r.work.request_id in done}
+    prefixes = _Prefixes(sampler.trie)
     for harvest in sampler.run(model, engine.tokenizer, finished, cancelled):
         results, count = dict(harvest.results), harvest.passes
         for i in [i for i, text in results.items() if text.finish is Finish.ERROR]:
@@ -121,7 +125,7 @@ def _write(
             asked=sum(len(rows[i][1].ids) for i in results) + new,
             computed=count.computed,
             # a text's last token is chosen and never fed
-            trie=harvest.nodes + new - sum(bool(t.ids) for t in texts),
+            trie=prefixes.new(results) + new - sum(bool(t.ids) for t in texts),
             scored=count.scored,
             steps=count.steps,
             seconds=time.perf_counter() - began,
@@ -129,3 +133,23 @@ def _write(
             peak_memory=memory.peak(model.device),
         )
         began = time.perf_counter()
+
+
+class _Prefixes:
+    """Counts the nodes of a trie that the requests of one batch need and none before it did.
+
+    What a batch computed is no measure of it: a prompt may be read many batches before its text has ended.
+    """
+
+    def __init__(self, trie: Trie) -> None:
+        self._trie = trie
+        self._counted = np.zeros(len(trie), dtype=bool)
+
+    def new(self, requests: Iterable[int]) -> int:
+        """Of these requests' paths."""
+        found = 0
+        for request in requests:
+            for first, last in self._trie.path(int(self._trie.last[request])):
+                found += last - first - int(self._counted[first:last].sum())
+                self._counted[first:last] = True
+        return found
