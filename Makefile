@@ -43,7 +43,7 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 # Slow studies; their results are kept in bench/results.
 simulate: setup
