@@ -750,7 +750,7 @@ def test_no_batch_counts_the_prompts_of_texts_that_are_still_under_way(opened):
     # eight texts end with their first tokens, when nearly all prompts are read
     work = work_of(backend, [Generate(p, Sampling(1 if n % 5 == 0 else 12)) for n, p in enumerate(prompts)])
     batches = list(backend.run(work, batch_size=None))
-    assert len(batches) > 2
+    assert len(batches) > 1
     assert all(0 < b.trie <= b.asked for b in batches)
     nodes = distinct_prefixes([w.tokens.ids for w in work])
     assert sum(b.trie for b in batches) == nodes + sum(b.new_tokens for b in batches) - len(work)
