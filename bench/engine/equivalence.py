@@ -181,11 +181,9 @@ def _harness(peers: Peers, own: Sequence[Cell], ours: Mapping[str, Response]) ->
     pairs = {
         w.request_id: (r.context, r.continuation) for w in work if isinstance(r := w.request, Likelihood)
     }
-    same = {
-        w.request_id
-        for w in work
-        if w.tokens is not None and peers.own_tokens(*pairs[w.request_id]) == w.tokens.ids
-    }
+    made = {i: peers.own_tokens(*pair) for i, pair in pairs.items()}
+    pairs = {i: pair for i, pair in pairs.items() if made[i] is not None}
+    same = {w.request_id for w in work if w.tokens is not None and made.get(w.request_id) == w.tokens.ids}
     scores = dict(zip(pairs, peers.score_texts(list(pairs.values()), 4), strict=True))
     sums = {i: _sum(ours[i]) for i in scores}
     largest = max((abs(sums[i] - scores[i]) for i in same), default=None)
@@ -194,7 +192,8 @@ def _harness(peers: Peers, own: Sequence[Cell], ours: Mapping[str, Response]) ->
     return {
         "requests": len(work),
         "compared": len(same),
-        "other_tokens": len(work) - len(same),
+        "refused": len(made) - len(pairs),
+        "other_tokens": len(pairs) - len(same),
         "largest": largest,
         "choices": len(whole),
         "choices_that_differ": sum(flipped for flipped, _ in verdicts),

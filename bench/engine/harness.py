@@ -84,10 +84,10 @@ class Peers:
         instances = [_instance("loglikelihood", pair, i) for i, pair in enumerate(pairs)]
         return [score for score, _ in self.lm.loglikelihood(instances, disable_tqdm=True)]
 
-    def own_tokens(self, context: str, continuation: str) -> tuple[int, ...]:
-        """The tokens that the harness makes of a request."""
+    def own_tokens(self, context: str, continuation: str) -> tuple[int, ...] | None:
+        """The tokens that the harness makes of a request; None where it cannot take it (a blank context)."""
         before, after = self.lm._encode_pair(context, continuation)  # noqa: SLF001
-        return (*before, *after)
+        return (*before, *after) if before else None
 
     # ---------------------------------------------------------------------------------------------- sampling
     def harness_draws(self, work: Sequence[Work], batch_size: int) -> PeerRun:
