@@ -60,14 +60,6 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Count:
-    computed: int = 0
-    scored: int = 0
-    steps: int = 0
-    nodes: int = 0
-
-
-@dataclass(slots=True)
 class _Prompts:
     """Packs that were read and are still needed: their keys and values, and logits after whole prompts."""
 
@@ -127,7 +119,7 @@ class _Run:
     def __init__(
         self, plan: SharedSampler, model: LanguageModel, tokenizer: LocalTokenizer, done: set[int]
     ) -> None:
-        self._plan, self._model, self._tokenizer = plan, model, tokenizer
+        self._model, self._tokenizer = model, tokenizer
         self._jobs, self._trie = plan._jobs, plan.trie  # noqa: SLF001
         self._packs = list(plan._packs)  # noqa: SLF001
         self._slots = self._room = plan._slots  # noqa: SLF001  rows, and rows that memory is known to hold
@@ -144,7 +136,7 @@ class _Run:
         self._shrinks = self._slots > ROWS and steady(model.load(), list(range(ROWS, self._slots + 1, ROWS)))
         self._parts: list[Pack] = []  # of the pack that is being read
         self._measured = False
-        self._count = _Count()
+        self._count, self._nodes = Passes(), 0
         self.ended: dict[int, Generated] = {}
 
     @property
@@ -154,10 +146,9 @@ class _Run:
 
     def harvest(self) -> Harvest:
         """What has ended since the last one."""
-        c = self._count
-        passes = Passes(computed=c.computed, scored=c.scored, steps=c.steps)
-        taken, self.ended, self._count = self.ended, {}, _Count()
-        return Harvest(taken, passes, c.nodes)
+        harvest = Harvest(self.ended, self._count, self._nodes)
+        self.ended, self._count, self._nodes = {}, Passes(), 0
+        return harvest
 
     def step(self) -> None:
         """A row enters where there is room, else all take one token."""
@@ -336,7 +327,5 @@ class _Run:
             del self._prompts.logits[node]
 
     def _add(self, computed: int, scored: int, nodes: int) -> None:
-        self._count.computed += computed
-        self._count.scored += scored
-        self._count.steps += 1
-        self._count.nodes += nodes
+        self._count += Passes(computed=computed, scored=scored, steps=1)
+        self._nodes += nodes
