@@ -446,6 +446,19 @@ def test_waiting_rows_enter_as_others_leave(endless):
     assert len(ran.texts) == 41
 
 
+def test_logits_are_made_for_real_rows_only_where_their_number_changes_no_bit(endless):
+    jobs = [drawn((6, n), 5, seed=n) for n in range(10, 21)]  # 11 rows in a step of 16
+    ran = run(endless, jobs, rows=16)
+    assert ran.widths == [16] * 4
+    assert ran.total("computed") - sum(h.nodes for h in ran.harvests) == 16 * 4
+    assert ran.total("scored") == 11 + 11 * 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("steelyard.engine.transformers.sampler.steady_head", lambda _net, _sizes: False)
+        filled = run(endless, jobs, rows=16)
+    assert filled.total("scored") == 11 + 16 * 4
+    assert filled.texts == ran.texts
+
+
 def test_each_prompt_is_read_once_for_all_its_draws(endless):
     rng = random.Random(0)
     stem = tokens(rng, 50)

@@ -30,7 +30,7 @@ from steelyard.engine.transformers.model import LanguageModel
 from steelyard.engine.transformers.pack_pass import Held
 from steelyard.engine.transformers.reference import Passes
 from steelyard.engine.transformers.rows import Generated, Job, Running, begin, choose
-from steelyard.engine.transformers.steady import steady
+from steelyard.engine.transformers.steady import steady, steady_head
 from steelyard.engine.transformers.tokenizer import LocalTokenizer
 from steelyard.engine.trie import build
 
@@ -134,6 +134,7 @@ class _Run:
         self._pages = Pages(self._slots)
         self._rows: list[_Row] = []
         self._shrinks = self._slots > ROWS and steady(model.load(), list(range(ROWS, self._slots + 1, ROWS)))
+        self._lean_head = steady_head(model.load(), list(range(1, self._slots + 1)))
         self._parts: list[Pack] = []  # of the pack that is being read
         self._measured = False
         self._count, self._nodes = Passes(), 0
@@ -272,10 +273,12 @@ class _Run:
         ids = torch.zeros(width, dtype=torch.int64)
         ids[: len(rows)] = torch.tensor([r.text.ids[-1] for r in rows])
         device = self._model.device
+        # filling is computed by the layers; logits of it are made only where their number changes the others' bits
+        scored = len(rows) if self._lean_head else width
         logits = self._model.pack_logits(
-            ids.to(device), how.positions, torch.arange(width, device=device), how
+            ids.to(device), how.positions, torch.arange(scored, device=device), how
         )
-        self._add(width, width, 0)
+        self._add(width, scored, 0)
         return choose(logits[: len(rows)], [r.text for r in rows])
 
     def _leave(self) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _KNOWN: WeakKeyDictionary[Any, dict[tuple[int, ...], bool]] = WeakKeyDictionary()
+_HEADS: WeakKeyDictionary[Any, dict[tuple[int, ...], bool]] = WeakKeyDictionary()
 
 
 def steady(net: Any, sizes: list[int]) -> bool:  # noqa: ANN401  a network of an untyped library
@@ -30,6 +31,25 @@ def steady(net: Any, sizes: list[int]) -> bool:  # noqa: ANN401  a network of an
     known = _KNOWN.setdefault(net, {})
     if tuple(sizes) not in known:
         known[tuple(sizes)] = _tried(net, sizes)
+    return known[tuple(sizes)]
+
+
+def steady_head(net: Any, sizes: list[int]) -> bool:  # noqa: ANN401
+    """As `steady`, for the vocabulary layer alone: whether logits may be made for the rows that are read only.
+
+    Args:
+        net: loaded.
+        sizes: row counts, ascending; every one up to the largest that is used.
+    """
+    import torch
+
+    head = net.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear):
+        return False
+    known = _HEADS.setdefault(net, {})
+    if tuple(sizes) not in known:
+        with torch.inference_mode():
+            known[tuple(sizes)] = _steady(head, head.in_features, sizes, torch.Generator().manual_seed(0))
     return known[tuple(sizes)]
 
 
