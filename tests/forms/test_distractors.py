@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steelyard.core.errors import RefusedError
 from steelyard.core.text import answer_class
 from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, Option, ProgramAnswer, TextAnswer
-from steelyard.forms.distractors import Pool, equals_own_options, options_for
+from steelyard.forms.distractors import CONTEXT_MOST, Pool, equals_own_options, options_for
 from steelyard.forms.formulation import get
 
 RANDOM, SMART = get("mc_rnd"), get("mc")
@@ -91,6 +91,32 @@ def test_passage_tasks_draw_from_the_passage_then_the_article_and_no_overlapping
     assert found.short == 1
     art = [text_item(0, "art", **same), text_item(1, "party", **same)]
     assert options_for(art[0], RANDOM, Pool(art, ("passage",)), k=1, seed=0).short == 0
+
+
+def test_context_options_are_all_other_answers_of_the_passage_and_fill_up_from_the_article():
+    items = [text_item(n, f"word{n}", passage="p1", title="a1") for n in range(6)]
+    items += [text_item(n, f"word{n}", passage="p2", title="a1") for n in range(6, 9)]
+    items += [
+        text_item(9, "word1", passage="p2", title="a1"),
+        text_item(10, "word10", passage="p3", title="a2"),
+    ]
+    pool = Pool(items, ("passage", "title"))
+    found = options_for(items[0], get("mc_rnd_all"), pool, k=3, seed=0)
+    assert {o.answer for o in found.options} == {f"word{n}" for n in range(6)}
+    assert (found.short, found.left) == (0, 0)
+    few = options_for(items[6], get("mc_rnd*"), pool, k=4, seed=0)
+    wrong = {o.answer for o in few.options if o.source != "gold"}
+    assert len(wrong) == 4
+    assert {"word7", "word8", "word1"} <= wrong  # of its passage, then of its article
+    alone = options_for(items[10], get("mc_rnd*"), pool, k=3, seed=0)
+    assert alone.short == 3
+
+
+def test_no_more_than_sixteen_context_options_are_taken_and_the_others_are_counted():
+    items = [text_item(n, f"word{n}", passage="p", title="a") for n in range(30)]
+    found = options_for(items[0], get("mc_rnd*"), Pool(items, ("passage", "title")), k=3, seed=0)
+    assert len(found.options) == 1 + CONTEXT_MOST == 17
+    assert found.left == 29 - 16
 
 
 def test_yes_no_benchmarks_have_one_other_answer_and_equal_their_own_options():

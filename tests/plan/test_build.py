@@ -106,6 +106,30 @@ def test_forms_that_make_no_sense_are_refused_by_name_all_at_once():
     assert "mini_math mc_ao" not in str(error.value)
 
 
+def test_every_other_answer_of_the_passage_is_asked_under_either_name_and_refused_without_passages():
+    wanted = load_study(
+        None,
+        {
+            "model": "simulated",
+            "tasks": "mini_reading",
+            "forms": "mc_rnd_all,mc_rnd*",
+            "limit": 4,
+            "options": 1,
+        },
+    )
+    plan = build(wanted, open_simulated("simulated"), load_sources(wanted))
+    assert [f.formulation.name for f, _ in plan.forms] == ["mc_rnd*"]
+    passages = {i.item_id: i.fields["passage"] for i in plan.sources[0].loaded.items}
+    options = [a for a in plan.asks if a.role is Role.DISTRACTOR]
+    assert len(options) > len({a.item_id for a in options})
+    for ask in options:
+        assert passages[ask.source.removeprefix("item:")] == passages[ask.item_id]
+    other = load_study(None, {"model": "simulated", "tasks": "mini_facts", "forms": "mc_rnd_all"})
+    backend, sources = open_simulated("simulated"), load_sources(other)
+    with pytest.raises(RefusedError, match=r"mini_facts mc_rnd\*: its items share no passage"):
+        build(other, backend, sources)
+
+
 def test_refused_forms_can_be_left_out_and_are_noted():
     wanted = load_study(
         None, {"model": "simulated", "tasks": "mini", "forms": "mc_ao,nlg", "skip_refused": True}

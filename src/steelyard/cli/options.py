@@ -29,7 +29,12 @@ FLAGS: tuple[tuple[str, Any, str, str], ...] = (
         "smollm2, hf:org/name[@revision], a folder, server:URL#model; several with commas.",
     ),
     ("tasks", str, _WHAT, "Benchmarks, groups (arc, mini) or your own .toml files, with commas."),
-    ("forms", str, _WHAT, "nlg, mc, mc_rnd, ll, mc_ao, ll_ao, letters, with commas. Default: nlg,mc_rnd,ll."),
+    (
+        "forms",
+        str,
+        _WHAT,
+        "nlg, mc, mc_rnd, mc_rnd_all, ll, mc_ao, ll_ao, letters, with commas. Default: nlg,mc_rnd,ll.",
+    ),
     ("templates", str, _WHAT, "Template names with commas, or 'all'. Default: each task's first."),
     ("repeats", int, _WHAT, "Draws per item of generative forms. Default: 1."),
     ("limit", int, _WHAT, "A seeded random subset of the items; a larger limit contains the smaller."),

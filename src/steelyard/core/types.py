@@ -368,7 +368,7 @@ class Ask:
         source: where the option comes from (see `Option.source`), "" for a generation.
         request_id: None when the cell is not asked (flags say why).
         flags: "overlong", "moved" (token boundary), "shots_dropped:N", "short:N" (N distractors missing),
-            "truncated:N" (tokens).
+            "left:N" (N distractors more than are taken), "truncated:N" (tokens).
     """
 
     cell_id: str

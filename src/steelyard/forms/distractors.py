@@ -6,6 +6,7 @@ more processes moves nothing else; a candidate that shares a form of its answer 
 for numbers the value) with the right answer or with an earlier option is rejected; on passage tasks candidates
 come from the same passage, then the same article, and a span that contains or lies in a gold alias is rejected;
 the source item is recorded. Items that stay short are flagged, never padded.
+Context distractors (mc_rnd*) are the same, but all of the item's own passage are taken, `CONTEXT_MOST` at most.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from steelyard.core.text import answer_class
 from steelyard.core.types import ChoiceAnswer, Item, NumberAnswer, Option, ProgramAnswer, TextAnswer
 from steelyard.forms.formulation import Candidates, Formulation
 
+CONTEXT_MOST = 16
+"""Other answers of one passage at most, as in the paper (Hangya et al. 2025: 6 +- 2.22 an item, at most 16)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -30,11 +34,13 @@ class Options:
     Attributes:
         options: the gold among them. gold: its position.
         short: how many distractors are missing of those asked for.
+        left: other answers of the passage that were left out because there are more than `CONTEXT_MOST`.
     """
 
     options: tuple[Option, ...]
     gold: int
     short: int = 0
+    left: int = 0
 
 
 class Pool:
@@ -54,16 +60,16 @@ class Pool:
             for tier in self._tiers:
                 self._members[tier, item.fields[tier]].append(position)
 
-    def candidates(self, item: Item, seed: int) -> Iterator[Item]:
-        """Other items in the order in which they are tried, the narrowest tier first."""
+    def candidates(self, item: Item, seed: int) -> Iterator[tuple[Item, bool]]:
+        """Other items in the order in which they are tried, and whether each is of the narrowest tier: these first."""
         seen: set[int] = set()
-        for positions in self._positions(item):
+        for tier, positions in enumerate(self._positions(item)):
             for rank in ranked(seed, "distractors", item.benchmark, item.item_id, ids=self._keys[positions]):
                 position = int(positions[rank])
                 other = self._items[position]
                 if position not in seen and other.item_id != item.item_id:
                     seen.add(position)
-                    yield other
+                    yield other, tier == 0
 
     @property
     def spans(self) -> bool:
@@ -82,9 +88,10 @@ def options_for(item: Item, formulation: Formulation, pool: Pool, *, k: int, see
 
     Args:
         item: the item.
-        formulation: with candidates "smart" or "random".
+        formulation: with candidates "smart", "random" or "context".
         pool: of the item's benchmark.
-        k: random distractors wanted per item, >= 1.
+        k: random distractors wanted per item, >= 1; of context ones there are as many as the passage has, and
+            where these are fewer than k, others of the next wider tier.
         seed: of the study.
 
     Raises:
@@ -92,6 +99,8 @@ def options_for(item: Item, formulation: Formulation, pool: Pool, *, k: int, see
     """
     if formulation.candidates is Candidates.RANDOM:
         return _random(item, pool, k=k, seed=seed)
+    if formulation.candidates is Candidates.CONTEXT:
+        return _random(item, pool, k=k, seed=seed, whole=True)
     if isinstance(item.reference, ChoiceAnswer):
         index, texts = item.reference.index, item.reference.options
         own = tuple(Option(t, t, "gold" if n == index else "data") for n, t in enumerate(texts))
@@ -104,27 +113,32 @@ def options_for(item: Item, formulation: Formulation, pool: Pool, *, k: int, see
     return _shuffled(item, list(item.distractors), seed, short=0)
 
 
-def _random(item: Item, pool: Pool, *, k: int, seed: int) -> Options:
+def _random(item: Item, pool: Pool, *, k: int, seed: int, whole: bool = False) -> Options:
+    """Other answers, k where there are so many; `whole`: and all of the narrowest tier, up to `CONTEXT_MOST`."""
     taken = _classes(item)
     spans = [answer_class(a) for a in _texts(item)] if pool.spans else []
     found: list[Option] = []
-    for other in pool.candidates(item, seed):
-        if len(found) == k:
+    left, most = 0, max(k, CONTEXT_MOST)
+    for other, near in pool.candidates(item, seed):
+        if len(found) >= k and not (whole and near):
             break
         candidate, classes = other.gold, _classes(other)
         # all aliases of the candidate count: "USA" is right where "United States" is, if its item says so
         if classes & taken or any(_overlap(answer_class(candidate.answer), span) for span in spans):
             continue
         taken |= classes
+        if len(found) == most:
+            left += 1
+            continue
         found.append(Option(candidate.full, candidate.answer, f"item:{other.item_id}"))
-    return _shuffled(item, found, seed, short=k - len(found))
+    return _shuffled(item, found, seed, short=max(0, k - len(found)), left=left)
 
 
-def _shuffled(item: Item, wrong: list[Option], seed: int, short: int) -> Options:
+def _shuffled(item: Item, wrong: list[Option], seed: int, short: int, left: int = 0) -> Options:
     # the gold's position is drawn per item: always first would teach a model (or a bug) where it is
     order = stream(seed, "option-order", item.benchmark, item.item_id).permutation(len(wrong) + 1)
     options = [item.gold, *wrong]
-    return Options(tuple(options[i] for i in order), int(np.flatnonzero(order == 0)[0]), short)
+    return Options(tuple(options[i] for i in order), int(np.flatnonzero(order == 0)[0]), short, left)
 
 
 def _classes(item: Item) -> set[Hashable]:

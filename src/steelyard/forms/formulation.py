@@ -4,7 +4,8 @@ The same items can be asked in several ways. Instead of a class per way there ar
 and the names of the paper (Hangya, Kuech and Gold 2025) are points in their product:
 
     readout      generate (write the answer), choose (compare options), score (the gold text's likelihood)
-    candidates   none, smart (wrong options that the data bring), random (other items' right answers)
+    candidates   none, smart (wrong options that the data bring), random (other items' right answers),
+                 context (every other right answer of the item's own passage)
     target       full (the worked solution, the whole text), answer (the final answer alone)
     shown        False: cloze, options are scored as text and never seen; True: lettered options in the prompt
 """
@@ -31,6 +32,7 @@ class Candidates(StrEnum):
     NONE = "none"
     SMART = "smart"
     RANDOM = "random"
+    CONTEXT = "context"
 
 
 class Target(StrEnum):
@@ -59,6 +61,9 @@ FORMULATIONS: dict[str, Formulation] = {
         Formulation("nlg", _R.GENERATE, summary="generate the answer"),
         Formulation("mc", _R.CHOOSE, _C.SMART, summary="choose among the data's own or smart options, cloze"),
         Formulation("mc_rnd", _R.CHOOSE, _C.RANDOM, summary="choose among random other answers, cloze"),
+        Formulation(
+            "mc_rnd*", _R.CHOOSE, _C.CONTEXT, summary="choose among all other answers of the passage, cloze"
+        ),
         Formulation("mc_ao", _R.CHOOSE, _C.SMART, _T.ANSWER, summary="mc, final answers alone"),
         Formulation("ll", _R.SCORE, summary="likelihood of the gold answer"),
         Formulation("ll_ao", _R.SCORE, _C.NONE, _T.ANSWER, summary="ll, the final answer alone"),
@@ -69,9 +74,13 @@ FORMULATIONS: dict[str, Formulation] = {
 }
 
 
+ALIASES = {"mc_rnd_all": "mc_rnd*"}
+"""Other spellings: a shell would take the star for itself."""
+
+
 def get(name: str) -> Formulation:
-    """The formulation of that name. Raises UnknownNameError with near misses."""
+    """The formulation of that name or alias. Raises UnknownNameError with near misses."""
     try:
-        return FORMULATIONS[name]
+        return FORMULATIONS[ALIASES.get(name, name)]
     except KeyError:
-        raise UnknownNameError("form", name, FORMULATIONS) from None
+        raise UnknownNameError("form", name, [*FORMULATIONS, *ALIASES]) from None

@@ -149,7 +149,8 @@ def render(item: Item, form: Form, shots: Sequence[Item], options: Options | Non
         _question(item, form, options),
         template.separator,
     )
-    flags = (f"short:{options.short}",) if options and options.short else ()
+    counts = (("short", options.short), ("left", options.left)) if options else ()
+    flags = tuple(f"{name}:{count}" for name, count in counts if count)
     return Rendered(prompt, _parts(item, form, options), _null_context(form), flags)
 
 

@@ -131,15 +131,14 @@ def _allowed(
     for source in sources:
         name = source.loaded.benchmark.name
         allowed[name] = []
-        for form in dict.fromkeys(study.forms):
-            formulation = formulations.get(form)
+        for formulation in dict.fromkeys(map(formulations.get, study.forms)):
             why = _why_not(formulation, backend, source, study) or _no_letters(
                 formulation, _named(study, source)
             )
             if why is None:
                 allowed[name].append(formulation)
             else:
-                problems.append(f"{name} {form}: {why}")
+                problems.append(f"{name} {formulation.name}: {why}")
     if problems and not study.skip_refused:
         raise RefusedError(
             "These forms cannot be asked:\n  "
@@ -162,6 +161,8 @@ def _why_not(formulation: Formulation, backend: Backend, source: Source, study: 
         )
     ):
         return reason
+    if formulation.candidates is Candidates.CONTEXT and not source.loaded.benchmark.pool:
+        return "its items share no passage that other answers could come from; use mc_rnd"
     capabilities = backend.capabilities
     if study.chat and not capabilities.chat:
         way = "use --api chat" if backend.identity.backend == "server" else "ask without --chat"

@@ -308,6 +308,10 @@ def _diagnostics(column: Column, estimate: Estimate | None, context: _Context) -
     for flag, sentence in (
         ("shots_dropped", "cells were asked with fewer shots, since the prompt was too long"),
         ("truncated", "cells were asked with a prompt cut from the left"),
+        (
+            "left",
+            "cells were asked without some other answers of their passage, which has more than are taken",
+        ),
     ):
         if context.flags.get(flag):
             yield f"{context.flags[flag]} {sentence}"
